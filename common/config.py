@@ -1,0 +1,257 @@
+"""The configuration of a run: one flat table, in the same words in a TOML file and on the command line."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import pydantic
+import tomli_w  # the standard library reads TOML but does not write it
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from dncfl.common.code import MIN_FIELD
+from dncfl.common.errors import ConfigError
+from dncfl.common.field import MAX_PRIME, PrimeField, smallest_prime
+from dncfl.common.methods import AnonymousVariant, Method, MethodName, method
+from dncfl.common.tasks.partition import Partition, parse_partition
+
+MAX_CLIENTS = 255
+"""The largest M whose field, p >= M², has symbols of 16 bits."""
+
+
+class LinkTable(BaseModel):
+    """A value for each link."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nodes: tuple[tuple[float, ...], ...] = Field(description="M rows of M: row m, column k is the link from node m to node k")
+    server: tuple[float, ...] = Field(description="M values: the link from node m to the PS")
+
+
+def _link_value(value: object) -> object:
+    """A number or a table of numbers, also from the text of a command line."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            value = None
+    if isinstance(value, LinkTable) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return value
+    try:
+        return LinkTable.model_validate(value)
+    except pydantic.ValidationError:
+        raise ValueError('must be a number, or a value per link: {"nodes": M rows of M, "server": M}') from None
+
+
+LinkValue = Annotated[float | LinkTable, BeforeValidator(_link_value)]
+
+
+def _bound(value: object) -> object:
+    if value == "adaptive":
+        return value
+    try:
+        number = float(value)  # type: ignore[arg-type]  # anything that is no number is refused below
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 < number < float("inf"):
+        raise ValueError("must be a positive number or 'adaptive'")
+    return number
+
+
+Bound = Annotated[float | Literal["adaptive"], BeforeValidator(_bound)]
+
+
+class Config(BaseModel):
+    """Everything that decides what a run computes, and where it is written. Raises pydantic's errors; see `load_config`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+    clients: int = Field(10, ge=2, le=MAX_CLIENTS, description="number of nodes M")
+    rounds: int = Field(20, ge=1, le=1_000_000, description="number of rounds T")
+    method: MethodName = Field("dnc", description="how the PS gets and averages the updates")
+    anonymous_variant: AnonymousVariant = Field("models", description="what the anonymous method sums")
+
+    snr: LinkValue = Field(3.0, description="signal-to-noise ratio of a link (linear)")
+    rate: LinkValue = Field(0.6, description="transmission rate R (bits per real dimension)")
+    sigma2: LinkValue = Field(1.0, description="fading variance σ² per real dimension")
+    pe: LinkValue | None = Field(None, description="outage probability of a link; replaces snr, rate and sigma2")
+    trace: str | None = Field(None, description="trace.jsonl of an earlier run whose link outcomes are repeated")
+    channel: Literal["rayleigh", "bernoulli", "trace", "perfect"] = Field(
+        default_factory=lambda data: "trace" if data["trace"] else "rayleigh" if data["pe"] is None else "bernoulli",
+        description="model of the links; follows from pe and trace unless given",
+    )
+
+    levels: int = Field(255, ge=2, le=MAX_PRIME, description="levels L of the stochastic quantiser")
+    bound: Bound = Field(0.1, description="quantiser's bound B, or 'adaptive': the largest magnitude of each update")
+    field: int = Field(
+        default_factory=lambda data: smallest_prime(max(data["clients"] ** 2, data["levels"], MIN_FIELD)),
+        description="prime p of the field GF(p); the smallest possible unless given",
+    )
+    relay_slots: int = Field(
+        default_factory=lambda data: data["clients"] - 1, ge=0, description="relay slots after slot 1; M-1 unless given"
+    )
+    decode: Literal["all-heard", "partial"] = Field(
+        "all-heard", description="repeat until all messages that take part are decoded, or take what can be decoded"
+    )
+    max_attempts: int = Field(10, ge=1, le=1000, description="attempts per round before the PS takes what it can decode")
+
+    dataset: Literal["digits", "mnist"] = Field("digits", description="data to learn")
+    data_root: str | None = Field(None, description="folder with the data set; a cache in your home unless given")
+    partition: str = Field("iid", description="who holds what: iid, classes:K or dirichlet:ALPHA")
+    model: str = Field("paper-cnn", description="paper-cnn, or your own as package.module:function")
+    local_epochs: int = Field(5, ge=1, le=10_000, description="passes over the local data per round")
+    batch_size: int = Field(
+        default_factory=lambda data: 1024 if data["dataset"] == "mnist" else 32,
+        ge=1,
+        description="samples per SGD step; 32 for digits, 1024 for mnist unless given",
+    )
+    lr: float = Field(0.01, gt=0, description="learning rate η")
+    momentum: float = Field(0.5, ge=0, lt=1, description="SGD momentum")
+
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of everything that is random")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where the nodes train and the PS evaluates")
+    patience: float = Field(60.0, gt=0, description="seconds of silence after which a node or the PS counts as gone")
+    out: str | None = Field(None, description="run folder to write; a new one under runs/ unless given")
+    json_output: bool = Field(False, alias="json", description="print the summary as one JSON object on stdout")
+
+    @field_validator("partition")
+    @classmethod
+    def _partition_is_known(cls, text: str) -> str:
+        parse_partition(text)
+        return text
+
+    @field_validator("model")
+    @classmethod
+    def _model_is_named(cls, text: str) -> str:
+        module, colon, function = text.partition(":")
+        if text != "paper-cnn" and not (colon and function.isidentifier() and all(map(str.isidentifier, module.split(".")))):
+            raise ValueError("must be paper-cnn or package.module:function")
+        return text
+
+    @field_validator("field")
+    @classmethod
+    def _field_is_prime(cls, p: int) -> int:
+        try:
+            PrimeField(p)
+        except ValueError as error:
+            raise ValueError(str(error).partition(": ")[2]) from None
+        return p
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        smallest = max(self.clients**2, self.levels, MIN_FIELD)
+        if self.field < smallest:
+            raise ConfigError(
+                f"field = {self.field}: too small for {self.clients} clients and {self.levels} levels; "
+                f"must be a prime of at least max(M², L, {MIN_FIELD}) = {smallest}"
+            )
+        if self.relay_slots > self.clients - 1:
+            raise ConfigError(f"relay_slots = {self.relay_slots}: must be at most M-1 = {self.clients - 1}")
+        if self.pe is not None and self.channel != "bernoulli":
+            raise ConfigError(f"channel = {self.channel!r}: pe is given, which only the bernoulli channel uses")
+        if self.channel == "bernoulli" and self.pe is None:
+            raise ConfigError("channel = 'bernoulli': needs pe, the outage probability")
+        if (self.channel == "trace") != (self.trace is not None):
+            raise ConfigError(f"channel = {self.channel!r}: the trace channel and trace = FILE need each other")
+        for name in ("snr", "rate", "sigma2", "pe"):
+            self._check_links(name)
+        return self
+
+    def _check_links(self, name: str) -> None:
+        value: float | LinkTable | None = getattr(self, name)
+        if value is None:
+            return
+        links = self.per_link(name)
+        allowed = (links >= 0) & (links <= 1) if name == "pe" else (links > 0) & np.isfinite(links)
+        if not allowed.all():
+            wrong = links[~allowed][0]
+            raise ConfigError(f"{name} = {wrong:g}: must {'lie in [0, 1]' if name == 'pe' else 'be positive'}")
+
+    def per_link(self, name: str) -> NDArray[np.float64]:
+        """A link value as M × (M + 1): row m holds the links of sender m, to each node and, last, to the PS."""
+        value: float | LinkTable = getattr(self, name)
+        shape = (self.clients, self.clients + 1)
+        if not isinstance(value, LinkTable):
+            return np.full(shape, value)
+        if len(value.server) != self.clients or {len(row) for row in (value.nodes, *value.nodes)} != {self.clients}:
+            raise ConfigError(
+                f"{name}: must give {self.clients} rows of {self.clients} for nodes and {self.clients} for server"
+            )
+        return np.hstack([np.array(value.nodes), np.array(value.server)[:, None]])
+
+    @property
+    def method_traits(self) -> Method:
+        """The method that `method` and `anonymous_variant` name."""
+        return method(self.method, self.anonymous_variant)
+
+    @property
+    def partition_scheme(self) -> Partition:
+        """The partition that `partition` names."""
+        return parse_partition(self.partition)
+
+    def to_toml(self) -> str:
+        """The complete configuration as TOML, which runs again as it is: without the run folder, and without what is unset."""
+        values = self.model_dump(exclude_none=True, exclude={"out", "json_output"})
+        if self.pe is not None:
+            for unused in ("snr", "rate", "sigma2"):
+                values.pop(unused)
+        return tomli_w.dumps(values)
+
+
+def load_config(path: Path | None, overrides: Mapping[str, object]) -> Config:
+    """The configuration in a TOML file (if any) with some fields replaced.
+
+    Raises ConfigError, whose text has one line per mistake: the field, its value and what is allowed.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    values = {key.replace("-", "_"): value for key, value in values.items()} | dict(overrides)
+    try:
+        return Config.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise ConfigError("\n".join(_explain(detail) for detail in error.errors() if _is_cause(detail))) from None
+
+
+def _is_cause(detail: Any) -> bool:
+    return bool(detail["type"] != "default_factory_not_called")
+
+
+def _explain(detail: Any) -> str:
+    """One line for a person about one of pydantic's errors."""
+    field = str(detail["loc"][0])
+    limits = detail.get("ctx", {})
+    if detail["type"] == "extra_forbidden":
+        names = [info.alias or name for name, info in Config.model_fields.items()]
+        close = difflib.get_close_matches(field, names, n=1)
+        return f"{field}: unknown setting; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(names)}")
+    allowed = {
+        "greater_than_equal": "at least {ge}",
+        "greater_than": "greater than {gt}",
+        "less_than_equal": "at most {le}",
+        "less_than": "less than {lt}",
+        "literal_error": "one of {expected}",
+        "int_parsing": "a whole number",
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+        "float_parsing": "a number",
+        "float_type": "a number",
+        "finite_number": "a finite number",
+        "bool_parsing": "true or false",
+    }
+    if detail["type"] == "value_error":
+        rule = str(limits["error"])
+    elif detail["type"] in allowed:
+        rule = "must be " + allowed[detail["type"]].format(**limits)
+    else:
+        rule = str(detail["msg"])
+    return f"{field} = {detail['input']!r}: {rule}"

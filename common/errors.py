@@ -1,0 +1,89 @@
+"""The exceptions that a user may meet.
+
+    DncflError
+    ├── ConfigError      a setting is impossible, unknown or contradicts another
+    ├── DataError        the data set is missing, unreadable or too small
+    ├── StorageError     a run folder cannot be written or read
+    ├── NetworkError     an address cannot be used, or the other side does not answer
+    ├── NodeFailed       a node stopped with an error; the run cannot go on
+    ├── RunStopped       the PS ended the run before its last round
+    ├── UpdateRefused    a local update holds NaN or infinite values
+    ├── WireError        a frame off the network is malformed
+    ├── ChecksumError    a decoded message does not prove itself
+    ├── ProtocolError    an event came that the protocol does not allow: a defect in dncfl
+    └── ReplayMismatch   a recomputed model differs from the recorded one
+
+Each class carries the exit code of a command that ends with it.
+"""
+
+
+class DncflError(Exception):
+    """Base of all errors that dncfl raises on purpose; its text is one or more lines for a person."""
+
+    exit_code = 1
+
+
+class ConfigError(DncflError):
+    """A setting is impossible, unknown or contradicts another one."""
+
+    exit_code = 2
+
+
+class DataError(DncflError):
+    """The data set is missing, unreadable or too small for the partition."""
+
+    exit_code = 3
+
+
+class StorageError(DncflError):
+    """A run folder cannot be written or read."""
+
+    exit_code = 4
+
+
+class NetworkError(DncflError):
+    """An address cannot be used, or the other side does not answer."""
+
+    exit_code = 5
+
+
+class NodeFailed(DncflError):
+    """A node stopped with an error or fell silent, so that the run cannot go on."""
+
+    exit_code = 6
+
+
+class RunStopped(DncflError):
+    """The PS ended the run before its last round; a node ends with it."""
+
+    exit_code = 6
+
+
+class UpdateRefused(DncflError):
+    """A local update holds NaN or infinite values and is not sent."""
+
+    exit_code = 7
+
+
+class WireError(DncflError):
+    """A frame off the network is malformed."""
+
+    exit_code = 8
+
+
+class ChecksumError(DncflError):
+    """A decoded message does not prove itself by its checksum."""
+
+    exit_code = 8
+
+
+class ProtocolError(DncflError):
+    """An event came that the protocol does not allow in its state: a defect in dncfl itself."""
+
+    exit_code = 9
+
+
+class ReplayMismatch(DncflError):
+    """The recomputed model differs from the recorded one."""
+
+    exit_code = 10

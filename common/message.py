@@ -1,0 +1,65 @@
+"""The message encoder ℰ and decoder ℰ⁻¹: a quantised update as symbols that prove themselves.
+
+A message is `SIDE_SYMBOLS` symbols of side information, one byte each, followed by one symbol per level:
+
+    num_samples   4 bytes   how many training samples the node holds
+    bound         8 bytes   the quantiser's bound B as a double
+    checksum      4 bytes   CRC-32 over round, sender, num_samples, bound and the levels
+
+All of them take part in the network code, so a message that is recovered from codewords alone carries everything that
+the PS needs. The round and the sender are in the checksum only: a message of another round or node does not pass.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from dncfl.common.errors import ChecksumError
+from dncfl.common.field import Symbols
+from dncfl.common.quantiser import Levels
+
+_SIDE = struct.Struct("<Id")
+_CHECKSUM = struct.Struct("<I")
+_PLACE = struct.Struct("<II")
+SIDE_SYMBOLS = _SIDE.size + _CHECKSUM.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantisedUpdate:
+    """What one node says in one round: its update as levels (d,), and what is needed to read them."""
+
+    levels: Levels
+    bound: float
+    num_samples: int
+
+
+def encode_message(update: QuantisedUpdate, *, round: int, sender: int) -> Symbols:
+    """ℰ: the symbols (SIDE_SYMBOLS + d,) of an update."""
+    side = _SIDE.pack(update.num_samples, update.bound)
+    checksum = _CHECKSUM.pack(_checksum(side, update.levels, round, sender))
+    return np.concatenate([np.frombuffer(side + checksum, dtype=np.uint8).astype(np.uint16), update.levels])
+
+
+def decode_message(symbols: Symbols, *, round: int, sender: int, num_levels: int) -> QuantisedUpdate:
+    """ℰ⁻¹: the update in a message. Raises ChecksumError when the message is not what `sender` encoded in `round`."""
+    where = f"the message of node {sender} in round {round}"
+    if symbols.size < SIDE_SYMBOLS or np.any(symbols[:SIDE_SYMBOLS] > 255):
+        raise ChecksumError(f"{where} has damaged side information")
+    header = symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes()
+    side, checksum = header[: _SIDE.size], header[_SIDE.size :]
+    levels = symbols[SIDE_SYMBOLS:]
+    if _CHECKSUM.unpack(checksum)[0] != _checksum(side, levels, round, sender):
+        raise ChecksumError(f"{where} does not match its checksum")
+    num_samples, bound = _SIDE.unpack(side)
+    if levels.size and int(levels.max()) >= num_levels:
+        raise ChecksumError(f"{where} holds level {int(levels.max())}: must be below {num_levels}")
+    if not 0 < bound < np.inf:
+        raise ChecksumError(f"{where} holds the quantiser bound {bound}: must be positive and finite")
+    return QuantisedUpdate(levels=levels, bound=bound, num_samples=num_samples)
+
+
+def _checksum(side: bytes, levels: Levels, round: int, sender: int) -> int:
+    start = zlib.crc32(side, zlib.crc32(_PLACE.pack(round, sender)))
+    return zlib.crc32(np.ascontiguousarray(levels, dtype="<u2").data, start)

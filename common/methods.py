@@ -1,0 +1,55 @@
+"""The four ways to learn over bad links, behind one interface.
+
+All of them move the model by θ ← a·θ + b·Σ_{m∈W} Q(Δθ_m), where W are the nodes whose messages the PS holds. They differ
+in a and b, in whether nodes relay, and in whether the links fail. Where W is empty, θ stays.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+MethodName = Literal["dnc", "qfl", "nonanonymous", "anonymous"]
+AnonymousVariant = Literal["models", "updates"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One method. `weights(|W|, M)` gives a, the weight of the old model, and b, the weight of the summed updates."""
+
+    relays: bool
+    perfect_links: bool
+    repeats: bool
+    weights: Callable[[int, int], tuple[float, float]]
+
+
+def _mean_of_received(num_received: int, num_clients: int) -> tuple[float, float]:
+    return 1.0, 1 / num_received
+
+
+def _models_over_all(num_received: int, num_clients: int) -> tuple[float, float]:
+    """(1/M) Σ τ_m θ_m with θ_m = θ + Q(Δθ_m): each outage takes 1/M off the model."""
+    return num_received / num_clients, 1 / num_clients
+
+
+def _updates_over_all(num_received: int, num_clients: int) -> tuple[float, float]:
+    return 1.0, 1 / num_clients
+
+
+def method(name: MethodName, anonymous_variant: AnonymousVariant) -> Method:
+    """The method of a name.
+
+    dnc            cooperation by the diversity network code; W is what can be decoded
+    qfl            quantised FL over perfect links: the ideal
+    nonanonymous   the mean of the updates that arrived directly
+    anonymous      the PS cannot tell who arrived and divides by M: a sum of `models`, or of `updates`
+    """
+    match name:
+        case "dnc":
+            return Method(relays=True, perfect_links=False, repeats=True, weights=_mean_of_received)
+        case "qfl":
+            return Method(relays=False, perfect_links=True, repeats=False, weights=_mean_of_received)
+        case "nonanonymous":
+            return Method(relays=False, perfect_links=False, repeats=False, weights=_mean_of_received)
+        case "anonymous":
+            weights = _models_over_all if anonymous_variant == "models" else _updates_over_all
+            return Method(relays=False, perfect_links=False, repeats=False, weights=weights)

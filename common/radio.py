@@ -1,0 +1,53 @@
+"""Transmissions as frames: a sender's symbols out, and at the receiver the drop layer's verdict and the symbols in."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dncfl.common import wire
+from dncfl.common.channel import Channel, DropLayer, Outcome
+from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.errors import WireError
+from dncfl.common.field import Symbols
+from dncfl.common.symbols import Buffer, pack, unpack
+
+
+@dataclass(frozen=True)
+class Reception:
+    """One slot of one sender as a receiver sees it; `symbols` (n,) only where it was delivered."""
+
+    header: wire.Transmission
+    outcome: Outcome
+    symbols: Symbols | None = field(repr=False)
+
+
+class Radio:
+    """One station's ends of all its links: a node's, or the PS's, which has number M and only receives."""
+
+    def __init__(self, code: DiversityNetworkCode, channel: Channel, station: int, num_symbols: int) -> None:
+        """num_symbols: the length n of a message."""
+        self._code = code
+        self._station = station
+        self._drop_layer = DropLayer(channel, station)
+        self._num_symbols = num_symbols
+
+    def frames(self, round: int, attempt: int, slot: int, messages: Iterable[int], symbols: Symbols) -> list[Any]:
+        """The frames of this node's transmission in a slot, symbols (n,) made of the given messages."""
+        header = wire.Transmission(sender=self._station, round=round, attempt=attempt, slot=slot, messages=tuple(messages))
+        topic = wire.TOPIC_MESSAGE if slot == 1 else wire.TOPIC_CODEWORD
+        return [topic, wire.encode(header), *pack(symbols, self._code.p)]
+
+    def receive(self, frames: Sequence[Buffer]) -> Reception:
+        """What the frames of a transmission amount to. Raises WireError when they are none.
+
+        The channel strikes here: the frames crossed the wire, and count as erased where the link is in outage.
+        """
+        if len(frames) != 4:
+            raise WireError(f"a transmission of {len(frames)} frames: must be 4")
+        header = wire.decode(frames[1], wire.TRANSMISSION)
+        header.check(num_clients=self._code.num_clients, last_slot=1 + self._code.relay_slots)
+        outcome = self._drop_layer.outcome(round=header.round, attempt=header.attempt, slot=header.slot, sender=header.sender)
+        symbols = None
+        if outcome is Outcome.DELIVERED:
+            symbols = unpack(frames[2], frames[3], self._code.p, self._num_symbols)
+        return Reception(header, outcome, symbols)

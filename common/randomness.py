@@ -1,0 +1,43 @@
+"""Counter-based random streams: each draw depends on what it is for, never on when or where it is made.
+
+A stream is a Philox-4x64 generator whose key is (seed, purpose) and whose counter starts at
+(0, round and attempt, slot, sender and receiver). The lowest counter word is left to the stream itself, so that two
+streams never overlap.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a stream is drawn for. The numbers are part of every recorded result: never reuse or change one."""
+
+    CHANNEL = 1
+    QUANTISER = 2
+    SHUFFLE = 3
+    DROPOUT = 4
+    INITIAL_MODEL = 5
+    PARTITION = 6
+    TEST_SPLIT = 7
+
+
+def stream(
+    seed: int,
+    purpose: Purpose,
+    *,
+    round: int = 0,
+    attempt: int = 0,
+    slot: int = 0,
+    sender: int = 0,
+    receiver: int = 0,
+) -> np.random.Generator:
+    """The random stream of one purpose at one place of the run. Every argument is in 0..2^32-1, the seed in 0..2^64-1."""
+    key = np.array([seed, purpose], dtype=np.uint64)
+    counter = np.array([0, round << 32 | attempt, slot, sender << 32 | receiver], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def torch_seed(seed: int, purpose: Purpose, *, round: int = 0, sender: int = 0) -> int:
+    """A 63-bit seed for a torch generator, drawn from the stream of the same arguments."""
+    return int(stream(seed, purpose, round=round, sender=sender).integers(2**63))

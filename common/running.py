@@ -1,0 +1,83 @@
+"""How the processes run their coroutines: tasks with one owner, and an end by signal."""
+
+import asyncio
+import signal
+from collections.abc import Collection, Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar
+
+import uvloop  # an event loop with less overhead per frame
+
+T = TypeVar("T")
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):
+    """The process was asked to stop by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_code = 128 + number
+
+
+async def run_beside(main: Coroutine[Any, Any, T], *helpers: Coroutine[Any, Any, None]) -> T:
+    """The result of `main`, with helpers that run as long as it does. The first exception of any of them ends all."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(helper) for helper in helpers]
+            result = await main
+            for task in running:
+                task.cancel()
+        return result
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+def run_until_signal(main: Coroutine[Any, Any, T], signals: Collection[int] = STOP_SIGNALS) -> T:
+    """Run a coroutine on its own event loop; each of the signals cancels it and, once it has cleaned up, raises Interrupted."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_cancelled_by_signal(main, signals))
+
+
+@contextmanager
+def interrupted_by_signal() -> Iterator[None]:
+    """Let SIGINT and SIGTERM raise Interrupted in the main thread, for work without an event loop."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _cancelled_by_signal(main: Coroutine[Any, Any, T], signals: Collection[int]) -> T:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(main)
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in signals:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if received:
+            raise Interrupted(received[0]) from None
+        raise
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -1,0 +1,27 @@
+"""What a configuration means for the radio: its network code and its channel."""
+
+from pathlib import Path
+
+from dncfl.common.channel import BernoulliChannel, Channel, PerfectChannel, RayleighChannel
+from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.config import Config
+from dncfl.common.trace import TraceChannel, read_trace
+
+
+def network_code(config: Config) -> DiversityNetworkCode:
+    """The code of a run; methods that do not relay have no relay slots."""
+    relay_slots = config.relay_slots if config.method_traits.relays else 0
+    return DiversityNetworkCode(config.clients, relay_slots, config.field)
+
+
+def channel(config: Config) -> Channel:
+    """The links of a run. Raises DataError when a recorded trace cannot be read."""
+    if config.method_traits.perfect_links or config.channel == "perfect":
+        return PerfectChannel(config.clients)
+    if config.trace is not None:
+        return TraceChannel(read_trace(Path(config.trace)), config.clients)
+    if config.channel == "bernoulli":
+        return BernoulliChannel(config.seed, config.per_link("pe"))
+    return RayleighChannel(
+        config.seed, snr=config.per_link("snr"), rate=config.per_link("rate"), sigma2=config.per_link("sigma2")
+    )

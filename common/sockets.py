@@ -1,0 +1,54 @@
+"""How every ZeroMQ socket of dncfl is opened, and how endpoints are read."""
+
+from urllib.parse import urlsplit
+
+import zmq
+import zmq.asyncio
+
+from dncfl.common.errors import NetworkError
+
+LINGER_MS = 1000
+"""How long a closing socket may take to hand its last frames over."""
+
+RECONNECT_MS = 20
+MAX_FRAME = 2**33
+"""Bytes of one frame: θ of 2^31 parameters as float32."""
+
+
+def open_socket(context: zmq.asyncio.Context, kind: int) -> zmq.asyncio.Socket:
+    """A socket that never drops silently.
+
+    The high-water marks are off: a publisher never outruns its readers by more than one attempt, since the PS starts
+    nothing new before every frame of the last is in.
+    """
+    socket = context.socket(kind)
+    socket.linger = LINGER_MS
+    socket.set_hwm(0)
+    socket.reconnect_ivl = RECONNECT_MS
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
+    return socket
+
+
+def bind(socket: zmq.asyncio.Socket, host: str, port: int | None) -> int:
+    """Bind to a port of a local address, a free one unless given; returns the port. Raises NetworkError.
+
+    The system picks a free port while binding, so that nobody can take it in between.
+    """
+    try:
+        socket.bind(f"tcp://{host}:{'*' if port is None else port}")
+    except zmq.ZMQError as error:
+        raise NetworkError(f"cannot listen at {host}:{'*' if port is None else port}: {error.strerror}") from error
+    endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(endpoint, bytes)
+    return int(endpoint.rstrip(b"\0").rpartition(b":")[2])
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """The host and port in `host:port` or `tcp://host:port`. Raises NetworkError for anything else."""
+    try:
+        parts = urlsplit(text if "://" in text else f"tcp://{text}")
+        if parts.scheme == "tcp" and parts.hostname and parts.port is not None and not parts.path:
+            return parts.hostname, parts.port
+    except ValueError:
+        pass
+    raise NetworkError(f"{text!r} is no address: must be host:port, as in 192.0.2.1:5555")

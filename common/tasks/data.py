@@ -1,0 +1,124 @@
+"""The data sets: `digits`, embedded in scikit-learn, and `mnist`, by torchvision.
+
+Both give images of 1 × 28 × 28 pixels, normalised by MNIST's mean and deviation, and labels 0..9.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock  # several runs may start on one cache
+from numpy.typing import NDArray
+from platformdirs import user_cache_path  # where a user's caches belong differs by system
+from torch.nn.functional import interpolate
+
+from dncfl.common.errors import DataError
+from dncfl.common.randomness import Purpose, stream
+
+SIDE = 28
+PIXEL_MEAN, PIXEL_DEVIATION = 0.1307, 0.3081
+NUM_DIGITS_TEST = 360
+"""Of the 1,797 digits, a fifth is for testing: the same for every seed."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Labelled images ready for a model: `images` (n, 1, 28, 28) float32, `labels` (n,) int64."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set as it is stored: `pixels` (n, height, width) in 0..full_scale, `labels` (n,) int64."""
+
+    pixels: torch.Tensor
+    labels: torch.Tensor
+    full_scale: int
+
+    def samples(self, indices: NDArray[np.int64], device: str) -> Samples:
+        """The samples of these numbers, in this order, upsampled and normalised, on a torch device."""
+        chosen = torch.from_numpy(indices)
+        images = self.pixels[chosen].unsqueeze(1).to(torch.float32) / self.full_scale
+        if images.shape[-2:] != (SIDE, SIDE):
+            images = interpolate(images, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+        return Samples(((images - PIXEL_MEAN) / PIXEL_DEVIATION).to(device), self.labels[chosen].to(device))
+
+    def all_samples(self, device: str) -> Samples:
+        """All samples in their order."""
+        return self.samples(np.arange(len(self.labels)), device)
+
+
+def ensure_available(dataset: str, data_root: str | None) -> None:
+    """Make sure that the data set can be loaded, downloading it once where that is possible. Raises DataError if not."""
+    if dataset == "mnist":
+        root = _mnist_root(data_root)
+        if not _holds_mnist(root):
+            _download_mnist(root)
+
+
+def load_dataset(dataset: str, data_root: str | None, *, train: bool) -> Dataset:
+    """The training or the test part of a data set. Raises DataError when it is not there."""
+    return _digits(train) if dataset == "digits" else _mnist(data_root, train)
+
+
+def _digits(train: bool) -> Dataset:
+    from sklearn.datasets import load_digits  # slow to import, and needed for this data set alone
+
+    bunch = load_digits()
+    order = stream(0, Purpose.TEST_SPLIT).permutation(len(bunch.target))
+    chosen = order[NUM_DIGITS_TEST:] if train else order[:NUM_DIGITS_TEST]
+    pixels = torch.from_numpy(bunch.images[chosen])
+    return Dataset(pixels, torch.from_numpy(bunch.target[chosen].astype(np.int64)), full_scale=16)
+
+
+def _mnist(data_root: str | None, train: bool) -> Dataset:
+    from torchvision.datasets import MNIST
+
+    root = _mnist_root(data_root)
+    if not _holds_mnist(root):
+        raise DataError(f"{root} does not hold MNIST ({root / 'MNIST' / 'raw'} is missing or incomplete)")
+    try:
+        data = MNIST(root, train=train)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataError(f"MNIST in {root} is damaged ({error}); remove {root / 'MNIST'} and try again") from error
+    return Dataset(data.data, data.targets, full_scale=255)
+
+
+def _mnist_root(data_root: str | None) -> Path:
+    if data_root is None:
+        return user_cache_path("dncfl") / "data"
+    if not Path(data_root).is_dir():
+        raise DataError(f"data_root = {data_root!r}: there is no such folder; name the one that holds MNIST/raw")
+    return Path(data_root)
+
+
+def _holds_mnist(root: Path) -> bool:
+    from torchvision.datasets import MNIST
+
+    try:
+        MNIST(root, train=True)
+    except RuntimeError:  # torchvision's word for files that are not there
+        return False
+    except (OSError, ValueError):
+        return True  # there, but damaged: said by whoever loads it
+    return True
+
+
+def _download_mnist(root: Path) -> None:
+    from torchvision.datasets import MNIST
+
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / "mnist.lock"):
+            MNIST(root, train=True, download=True)
+    except (OSError, RuntimeError) as error:
+        raise DataError(
+            f"MNIST is not in {root} and cannot be downloaded ({str(error).splitlines()[0]}); copy its four files into "
+            f"{root / 'MNIST' / 'raw'}, name another folder by --data-root, or use --dataset digits"
+        ) from error

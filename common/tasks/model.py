@@ -1,0 +1,102 @@
+"""The models, and a model as one vector θ.
+
+The rule for buffers: θ holds the parameters in order, then the floating-point buffers in order (batch-norm means and
+variances), so that these are sent, averaged and saved like parameters. Buffers of whole numbers (batch counters) stay
+as a new model has them. A variance that quantisation noise made negative is read as zero.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.functional import dropout, max_pool2d, relu
+
+from dncfl.common.errors import ConfigError
+from dncfl.common.randomness import Purpose, torch_seed
+
+Vector = NDArray[np.float32]
+"""θ or Δθ: (d,) float32."""
+
+
+class PaperCNN(nn.Module):
+    """The letter's four-layer classifier of 28 × 28 images: 21,840 parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 10, kernel_size=5)
+        self.conv2 = nn.Conv2d(10, 20, kernel_size=5)
+        self.conv2_drop = nn.Dropout2d()
+        self.fc1 = nn.Linear(320, 50)
+        self.fc2 = nn.Linear(50, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Class scores (n, 10) of images (n, 1, 28, 28)."""
+        x = relu(max_pool2d(self.conv1(images), 2))
+        x = relu(max_pool2d(self.conv2_drop(self.conv2(x)), 2))
+        x = relu(self.fc1(x.flatten(1)))
+        x = dropout(x, training=self.training)
+        scores: torch.Tensor = self.fc2(x)
+        return scores
+
+
+def build_model(name: str, seed: int) -> nn.Module:
+    """The model of a name, with its first parameters drawn from the seed. Raises ConfigError when there is none.
+
+    Your own model is `package.module:function`, found from the working folder too; the function takes no arguments and
+    returns a torch module that gives scores (n, classes) for images.
+    """
+    factory = PaperCNN if name == "paper-cnn" else _imported(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, Purpose.INITIAL_MODEL))
+        model = factory()
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model = {name!r}: must return a torch.nn.Module, not {type(model).__name__}")
+    return model
+
+
+def _imported(name: str) -> type[nn.Module]:
+    module, _, function = name.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        factory: type[nn.Module] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"model = {name!r}: {error}") from error
+    return factory
+
+
+def _entries(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    for name, buffer in model.named_buffers():
+        if buffer.is_floating_point():
+            yield name, buffer
+
+
+def to_vector(model: nn.Module) -> Vector:
+    """θ of a model."""
+    parts = [tensor.detach().flatten().to("cpu", torch.float32) for _, tensor in _entries(model)]
+    return torch.cat(parts).numpy()
+
+
+def load_vector(model: nn.Module, theta: Vector) -> None:
+    """Set the parameters and floating-point buffers of a model to θ."""
+    start = 0
+    with torch.no_grad():
+        for name, tensor in _entries(model):
+            part = torch.from_numpy(theta[start : start + tensor.numel()]).view(tensor.shape)
+            tensor.copy_(part.clamp(min=0) if name.endswith("running_var") else part)
+            start += tensor.numel()
+
+
+def named_tensors(model: nn.Module, theta: Vector) -> dict[str, NDArray[np.float32]]:
+    """θ cut into the model's named tensors, for files and messages."""
+    tensors, start = {}, 0
+    for name, tensor in _entries(model):
+        tensors[name] = theta[start : start + tensor.numel()].reshape(tuple(tensor.shape))
+        start += tensor.numel()
+    return tensors

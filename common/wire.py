@@ -1,0 +1,210 @@
+"""The wire format: a small msgpack header that says everything, and raw payload frames without copies.
+
+A header is a msgpack map whose `kind` names one of the classes below. Each is checked field by field as it comes off
+the network: unknown fields, wrong types and values outside their limits are refused with a WireError. Nothing is ever
+unpickled.
+
+Frames on each socket:
+
+    node DEALER ⇄ ROUTER PS   header                                       control, both directions
+    PS XPUB → SUB node        topic, header [, θ as float32]               Model, Repeat
+    node XPUB → SUB others    topic, header, plane, escapes                Transmission; see `dncfl.common.symbols`
+"""
+
+from typing import Annotated, Literal, TypeVar
+
+import msgpack
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from dncfl.common.config import MAX_CLIENTS
+from dncfl.common.errors import WireError
+
+MAX_HEADER = 64 * 1024
+"""Bytes of a header: a configuration with a full 255 × 256 link table goes in a frame of its own, see Welcome."""
+
+TOPIC_MESSAGE = b"U"
+"""Slot-1 messages: for the peers and the PS."""
+
+TOPIC_CODEWORD = b"C"
+"""Relay-slot codewords: for the PS alone."""
+
+TOPIC_DOWNLINK = b"D"
+"""Global models and requests to repeat: for all nodes."""
+
+SERVER_NAME = "ps"
+
+
+def ready_topic(subscriber: int | str) -> bytes:
+    """The topic that one subscriber alone subscribes to, after all others: its arrival confirms them.
+
+    It sorts behind the other topics, since a socket that reconnects repeats its subscriptions in that order.
+    """
+    return f"~{subscriber}".encode()
+
+
+Node = Annotated[int, Field(ge=0, lt=MAX_CLIENTS, description="node number, from 0")]
+Round = Annotated[int, Field(ge=1, lt=2**32, description="round, from 1")]
+Attempt = Annotated[int, Field(ge=1, lt=2**32, description="attempt within the round, from 1")]
+Endpoint = Annotated[str, Field(pattern=r"^tcp://[^\s]{1,250}:\d{1,5}$", description="a ZeroMQ endpoint to connect to")]
+Text = Annotated[str, Field(max_length=8000, description="words for a person")]
+
+
+class Header(BaseModel):
+    """What all headers share."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    version: Literal[1] = 1
+    """Version of the wire format; it changes whenever a frame changes its meaning."""
+
+
+class Join(Header):
+    """Node → PS: I am here; my publications are at this endpoint."""
+
+    kind: Literal["join"] = "join"
+    node: Node
+    endpoint: Endpoint
+
+
+class Welcome(Header):
+    """PS → node: you take part; this is the run. The configuration follows as a frame of JSON."""
+
+    kind: Literal["welcome"] = "welcome"
+    downlink_port: int = Field(ge=1, le=65535, description="port of the PS's downlink, at the address of its control socket")
+    num_parameters: int = Field(ge=1, le=2**31, description="d, the length of θ")
+
+
+class Refused(Header):
+    """PS → node: you cannot take part."""
+
+    kind: Literal["refused"] = "refused"
+    reason: Text
+
+
+class Peers(Header):
+    """PS → node: all nodes are here; these are their endpoints in the order of their numbers."""
+
+    kind: Literal["peers"] = "peers"
+    endpoints: Annotated[tuple[Endpoint, ...], Field(max_length=MAX_CLIENTS, strict=False)]
+
+
+class Connected(Header):
+    """Node → PS: all who must hear me have subscribed."""
+
+    kind: Literal["connected"] = "connected"
+    node: Node
+
+
+class Alive(Header):
+    """Both directions: I am still here. The PS answers each with another."""
+
+    kind: Literal["alive"] = "alive"
+
+
+class Report(Header):
+    """Node → PS: how one attempt went at this node. For the record only: decoding never uses it."""
+
+    kind: Literal["report"] = "report"
+    node: Node
+    round: Round
+    attempt: Attempt
+    heard: str = Field(pattern=r"^[del-]*$", max_length=MAX_CLIENTS, description="a trace letter per sender, for slot 1")
+    train_seconds: float = Field(ge=0, description="seconds of local training")
+    encode_seconds: float = Field(ge=0, description="seconds of quantising and encoding the message")
+    train_loss: float = Field(description="mean loss of the last local epoch")
+    num_clipped: int = Field(ge=0, description="values of the update outside the quantiser's bounds")
+    bytes_from_peers: int = Field(ge=0, description="bytes of slot-1 messages from peers in this attempt")
+
+
+class Failed(Header):
+    """Node → PS: I stop with an error."""
+
+    kind: Literal["failed"] = "failed"
+    node: Node
+    reason: Text
+
+
+class Stop(Header):
+    """PS → node: the run is over; leave."""
+
+    kind: Literal["stop"] = "stop"
+    completed: bool = Field(description="whether all rounds are done")
+    reason: Text
+
+
+class Model(Header):
+    """PS → all nodes: the global model of a round; θ follows."""
+
+    kind: Literal["model"] = "model"
+    round: Round
+
+
+class Repeat(Header):
+    """PS → all nodes: send slot 1 and the relay slots once more."""
+
+    kind: Literal["repeat"] = "repeat"
+    round: Round
+    attempt: Attempt
+
+
+class Transmission(Header):
+    """Node → peers and PS: what the sender transmits in one slot; the symbols follow."""
+
+    kind: Literal["transmission"] = "transmission"
+    sender: Node
+    round: Round
+    attempt: Attempt
+    slot: int = Field(ge=1, le=MAX_CLIENTS, description="1 for the sender's own message, 2..M for codewords")
+    messages: Annotated[
+        tuple[Node, ...],
+        Field(min_length=1, max_length=MAX_CLIENTS, strict=False, description="nodes whose messages it combines"),
+    ]
+
+    def check(self, *, num_clients: int, last_slot: int) -> None:
+        """Raise WireError where this cannot be a transmission in a run of this size."""
+        if self.sender >= num_clients or max(self.messages) >= num_clients or self.slot > last_slot:
+            raise WireError(f"slot {self.slot} of node {self.sender} with messages {self.messages}: there is no such thing")
+        if self.slot == 1 and self.messages != (self.sender,):
+            raise WireError(f"node {self.sender} sends messages {self.messages} in slot 1: only its own is allowed")
+
+
+FromNode = Annotated[Join | Connected | Alive | Report | Failed, Field(discriminator="kind")]
+FromServer = Annotated[Welcome | Refused | Peers | Alive | Stop, Field(discriminator="kind")]
+Downlink = Annotated[Model | Repeat, Field(discriminator="kind")]
+
+FROM_NODE: TypeAdapter[FromNode] = TypeAdapter(FromNode)
+FROM_SERVER: TypeAdapter[FromServer] = TypeAdapter(FromServer)
+DOWNLINK: TypeAdapter[Downlink] = TypeAdapter(Downlink)
+TRANSMISSION: TypeAdapter[Transmission] = TypeAdapter(Transmission)
+
+
+T = TypeVar("T")
+
+
+def encode(header: Header) -> bytes:
+    """A header as a msgpack frame."""
+    packed: bytes = msgpack.packb(header.model_dump())
+    return packed
+
+
+def decode(frame: bytes | memoryview, allowed: TypeAdapter[T]) -> T:
+    """The header in a frame, if it is one of those allowed here. Raises WireError."""
+    if len(frame) > MAX_HEADER:
+        raise WireError(f"a header of {len(frame)} bytes: at most {MAX_HEADER} are allowed")
+    try:
+        fields = msgpack.unpackb(
+            frame,
+            strict_map_key=True,
+            max_str_len=8000 * 4,
+            max_bin_len=0,
+            max_ext_len=0,
+            max_array_len=MAX_CLIENTS,
+            max_map_len=32,
+        )
+        return allowed.validate_python(fields)
+    except pydantic.ValidationError as error:
+        detail = error.errors(include_url=False, include_input=False)[0]
+        raise WireError(f"a header that is not allowed here: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from None
+    except (ValueError, msgpack.UnpackException) as error:
+        raise WireError(f"a header that is no msgpack: {error}") from None

@@ -1,0 +1,1 @@
+"""The command line, the local launcher, the single-process reference and the reports."""

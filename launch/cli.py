@@ -1,0 +1,175 @@
+"""The command line: run, server, node, simulate and replay."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click  # parses the command line, and proposes the option that was meant
+
+from dncfl import __version__
+from dncfl.common.config import Config, load_config
+from dncfl.common.errors import DncflError
+from dncfl.common.running import Interrupted, run_until_signal
+from dncfl.common.sockets import parse_address
+from dncfl.launch.local import LocalNodes
+from dncfl.node.settings import NodeSettings
+from dncfl.server.files import CONFIG
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_options(command: F) -> F:
+    """One option per field of the configuration, in the same words."""
+    for name, field in reversed(Config.model_fields.items()):
+        flag = "--" + (field.alias or name).replace("_", "-")
+        default = "" if field.is_required() or field.default_factory or field.default is None else f" [{field.default}]"
+        help_text = f"{field.description}{default}"
+        if field.annotation is bool:
+            command = click.option(flag, name, is_flag=True, default=None, help=field.description)(command)
+        else:
+            command = click.option(flag, name, metavar="VALUE", help=help_text)(command)
+    return command
+
+
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="how much to log on stderr",
+)
+config_argument = click.argument("config_file", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="dncfl")
+def cli() -> None:
+    """Federated learning over bad wireless links, for real: nodes, a parameter server and a diversity network code."""
+
+
+@cli.command()
+@config_argument
+@config_options
+@log_level_option
+def run(config_file: Path | None, log_level: str, **options: object) -> None:
+    """Run the PS and all nodes on this machine. CONFIG is a TOML file; options override it."""
+    config = _prepare(config_file, options, log_level)
+    nodes = LocalNodes(config, log_level)  # first, so that its fork server imports torch while this process does
+    from dncfl.launch.serving import serve_locally
+
+    _report(config, serve_locally(config, nodes))
+
+
+@cli.command()
+@config_argument
+@config_options
+@click.option("--bind", default="127.0.0.1:5555", show_default=True, help="HOST:PORT that nodes join at")
+@click.option("--downlink-port", type=click.IntRange(1, 65535), help="port of the downlink; a free one unless given")
+@log_level_option
+def server(config_file: Path | None, bind: str, downlink_port: int | None, log_level: str, **options: object) -> None:
+    """Run the PS alone; its nodes are started by hand with `dncfl node`."""
+    config = _prepare(config_file, options, log_level)
+    host, port = parse_address(bind)
+    from dncfl.launch.serving import serve_by_hand
+
+    _report(config, serve_by_hand(config, host, port, downlink_port))
+
+
+@cli.command()
+@click.argument("number", type=click.IntRange(0))
+@click.option("--server", "address", default="127.0.0.1:5555", show_default=True, help="HOST:PORT of the PS")
+@click.option("--host", help="address of this machine that the PS and the other nodes reach")
+@click.option("--data-root", help="folder with the data set on this machine")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="where this node trains")
+@click.option("--model", metavar="NAME", help="allow the run's own model, package.module:function, to be imported here")
+@click.option("--trace", metavar="FILE", help="recorded trace on this machine, for the trace channel")
+@click.option("--patience", type=click.FloatRange(0.1), default=60.0, show_default=True, help="seconds to wait for the PS")
+@log_level_option
+def node(number: int, address: str, log_level: str, **settings: Any) -> None:
+    """Run node NUMBER (from 0) of a run whose PS is started by `dncfl server`."""
+    _log_at(log_level)
+    host, port = parse_address(address)
+    from dncfl.node.process import NodeProcess
+
+    run_until_signal(NodeProcess(NodeSettings(node=number, server_host=host, server_port=port, **settings)).run())
+
+
+@cli.command()
+@config_argument
+@config_options
+@log_level_option
+def simulate(config_file: Path | None, log_level: str, **options: object) -> None:
+    """Compute the same run in one process without sockets: the reference."""
+    config = _prepare(config_file, options, log_level)
+    from dncfl.launch.simulate import simulate_run
+
+    _report(config, simulate_run(config))
+
+
+@cli.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--out", metavar="VALUE", help="run folder to write; a new one under runs/ unless given")
+@click.option("--data-root", metavar="VALUE", help="folder with the data set, where it has moved")
+@click.option("--json", "json_output", is_flag=True, default=None, help="print the summary as one JSON object on stdout")
+@log_level_option
+def replay(run_folder: Path, log_level: str, **options: object) -> None:
+    """Recompute the model of a recorded RUN from its trace, and compare the two."""
+    config = _prepare(run_folder / CONFIG, options, log_level)
+    from dncfl.launch.simulate import replay_run
+
+    _report(config, replay_run(config, run_folder))
+
+
+def main() -> None:
+    """The console script: every error that is the user's ends in one line and an exit code of its own."""
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except click.Abort:
+        _fail("aborted", 1)
+    except DncflError as error:
+        _fail(str(error), error.exit_code)
+    except Interrupted as interrupt:
+        _fail(str(interrupt), interrupt.exit_code)
+
+
+def _fail(message: str, exit_code: int) -> None:
+    for line in message.splitlines():
+        print(f"dncfl: {line}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def _prepare(config_file: Path | None, options: Mapping[str, object], log_level: str) -> Config:
+    """The checked configuration, with its data set at hand."""
+    _log_at(log_level)
+    config = load_config(config_file, {name: value for name, value in options.items() if value is not None})
+    if config.dataset != "digits":
+        from dncfl.common.tasks.data import ensure_available  # imports torch
+
+        ensure_available(config.dataset, config.data_root)
+    return config
+
+
+def _log_at(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="%(levelname)s: %(message)s")
+
+
+def _report(config: Config, summary: Mapping[str, Any]) -> None:
+    """The outcome of a command on stdout: one JSON object, or a few lines."""
+    if config.json_output:
+        print(json.dumps(summary))
+        return
+    print(f"final accuracy   {summary['final_accuracy']:.2%}   (best {summary['best_accuracy']:.2%})")
+    print(
+        f"nodes per round  {summary['mean_recovered']:.2f} of {config.clients} recovered, "
+        f"{summary['mean_direct']:.2f} heard directly"
+    )
+    if "network" in (seconds := summary["median_round_seconds"]):
+        outside = seconds["total"] - seconds["training"]
+        print(f"median round     {seconds['training']:.3f} s training, {outside:.3f} s outside it")
+    print(f"model_sha256     {summary['model_sha256']}")
+    print(f"run folder       {summary['folder']}")

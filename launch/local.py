@@ -1,0 +1,143 @@
+"""The nodes of a local run: one process each, forked from a server that has imported torch once.
+
+Node processes watch the launcher: when it is gone, however it went, they leave too.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.forkserver import ensure_running
+from time import monotonic
+
+from dncfl.common.config import Config
+from dncfl.common.errors import DncflError, NodeFailed
+from dncfl.common.running import Interrupted, run_until_signal
+from dncfl.node.settings import NodeSettings
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 3.0
+"""How long nodes may take to leave before they are killed."""
+
+REASON_SECONDS = 1.0
+"""How long the PS may take to hear from a failed node itself why it failed."""
+
+PRELOADED = ["dncfl.node.process", "torch._dynamo", "sklearn.datasets", "torchvision.datasets"]
+"""What every node imports; the first optimiser of a process would import torch._dynamo, for a second."""
+
+ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+class LocalNodes:
+    """The node processes of one run."""
+
+    def __init__(self, config: Config, log_level: str) -> None:
+        """Start the server that nodes are forked from; it imports what they need while the caller goes on."""
+        self._config = config
+        self._log_level = log_level
+        self._context = multiprocessing.get_context("forkserver")
+        self._processes: list[ForkServerProcess] = []
+        self._context.set_forkserver_preload(PRELOADED)
+        with _one_thread_each():
+            ensure_running()
+
+    def start(self, host: str, port: int) -> None:
+        """Start all nodes; they join the PS at host:port."""
+        for node in range(self._config.clients):
+            settings = NodeSettings(
+                node=node, server_host=host, server_port=port, model=self._config.model, patience=self._config.patience
+            )
+            process = self._context.Process(target=_run_node, args=(settings, self._log_level), name=f"dncfl-node-{node}")
+            process.start()
+            self._processes.append(process)
+
+    async def watch(self) -> None:
+        """Raise NodeFailed when a node process ends by an error while the run goes on."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Queue[int] = asyncio.Queue()
+
+        def end(node: int) -> None:
+            loop.remove_reader(self._processes[node].sentinel)
+            ended.put_nowait(node)
+
+        for node, process in enumerate(self._processes):
+            loop.add_reader(process.sentinel, end, node)
+        try:
+            while True:
+                node = await ended.get()
+                process = self._processes[node]
+                process.join()
+                if process.exitcode:
+                    if process.exitcode > 0:  # it has told the PS why, which ends the run with the better reason
+                        await asyncio.sleep(REASON_SECONDS)
+                    raise NodeFailed(f"node {node} {_how(process.exitcode)}")
+        finally:
+            for process in self._processes:
+                loop.remove_reader(process.sentinel)
+
+    def stop(self) -> None:
+        """Let the nodes leave, and kill those that have not after a grace period."""
+        deadline = monotonic() + GRACE_SECONDS
+        for process in self._processes:
+            process.join(max(0.0, deadline - monotonic()))
+            if process.is_alive():
+                log.warning("%s did not leave within %g s and is killed", process.name, GRACE_SECONDS)
+                process.kill()
+                process.join()
+            process.close()
+        self._processes = []
+
+
+def _how(exit_code: int) -> str:
+    return f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Node processes inherit settings for one thread each: many nodes with a thread per core slow each other down."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _run_node(settings: NodeSettings, log_level: str) -> None:
+    """The whole life of a node process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the launcher tells the nodes
+    logging.basicConfig(level=log_level.upper(), format="%(levelname)s: %(message)s")
+    try:
+        run_until_signal(_until_launcher_ends(settings), [signal.SIGTERM])
+    except Interrupted as interrupt:
+        sys.exit(interrupt.exit_code)
+    except asyncio.CancelledError:
+        sys.exit(1)  # the launcher is gone
+    except DncflError as error:
+        sys.exit(error.exit_code)  # the PS has been told, and tells the user
+    except Exception:
+        sys.exit(1)
+
+
+async def _until_launcher_ends(settings: NodeSettings) -> None:
+    from dncfl.node.process import NodeProcess  # imports torch, which the launcher does while its fork server does too
+
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    task = asyncio.ensure_future(NodeProcess(settings).run())
+    loop = asyncio.get_running_loop()
+    loop.add_reader(parent.sentinel, task.cancel)
+    try:
+        await task
+    finally:
+        loop.remove_reader(parent.sentinel)

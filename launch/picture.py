@@ -1,0 +1,92 @@
+"""A run as a picture: accuracy and |W| by round, and the measured outage of every link."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from dncfl.common.channel import Outcome
+from dncfl.common.errors import StorageError
+from dncfl.common.trace import AttemptTrace, read_trace
+from dncfl.server.files import PICTURE, TRACE
+from dncfl.server.records import RoundRecord
+
+FAILED = (Outcome.ERASED, Outcome.LOST)
+
+
+def draw_run(folder: Path, records: Sequence[RoundRecord], title: str) -> Path:
+    """Draw run.png in a run folder from its trace and these rounds. Raises StorageError."""
+    matplotlib.use("agg")
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    figure.suptitle(title)
+    accuracy, recovered, links = figure.subplots(1, 3)
+    attempts = read_trace(folder / TRACE)
+    num_clients = len(attempts[0].slot1)
+    rounds = [record.round for record in records]
+    _draw_accuracy(accuracy, rounds, [100 * record.accuracy for record in records])
+    _draw_recovered(recovered, records, num_clients)
+    _draw_outage(links, measured_outage(attempts))
+    try:
+        figure.savefig(folder / PICTURE, dpi=110)
+    except OSError as error:
+        raise StorageError(f"the picture {folder / PICTURE} cannot be written: {error.strerror}") from error
+    return folder / PICTURE
+
+
+def measured_outage(attempts: Sequence[AttemptTrace]) -> NDArray[np.float64]:
+    """The share of transmissions that did not arrive, per link: M × (M + 1), the PS last; NaN where nobody listened.
+
+    The links between nodes carry slot 1, those to the PS slot 1 and the relay slots.
+    """
+    slot1 = np.array([[list(row) for row in attempt.slot1] for attempt in attempts])
+    relay = np.array([[list(row) for row in attempt.relay] for attempt in attempts])
+    to_server = np.concatenate([slot1[:, :, -1:], relay.reshape(*slot1.shape[:2], -1)], axis=2)
+    between = slot1[:, :, :-1]
+    failed = np.column_stack([_count(between, FAILED, 0), _count(to_server, FAILED, (0, 2))])
+    listened = np.column_stack([_count(between, Outcome, 0), _count(to_server, Outcome, (0, 2))])
+    outage: NDArray[np.float64] = np.divide(failed, listened, out=np.full(failed.shape, np.nan), where=listened > 0)
+    return outage
+
+
+def _count(letters: NDArray[np.str_], outcomes: Iterable[Outcome], axis: int | tuple[int, ...]) -> NDArray[np.float64]:
+    """How many of the letters are one of these outcomes, along an axis."""
+    matching = np.isin(letters, [outcome.value for outcome in outcomes])
+    return np.asarray(matching.sum(axis=axis), dtype=np.float64)
+
+
+def _draw_accuracy(axes: Axes, rounds: list[int], accuracy: list[float]) -> None:
+    axes.plot(rounds, accuracy, marker="o", markersize=4)
+    axes.set(title="Test accuracy", xlabel="round", ylabel="accuracy (%)", ylim=(0, 100))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+
+
+def _draw_recovered(axes: Axes, records: Sequence[RoundRecord], num_clients: int) -> None:
+    rounds = [record.round for record in records]
+    direct = [len(record.direct) for record in records]
+    relayed = [len(set(record.recovered) - set(record.direct)) for record in records]
+    axes.bar(rounds, direct, label="heard directly", color="tab:blue")
+    axes.bar(rounds, relayed, bottom=direct, label="recovered through relays", color="tab:orange")
+    axes.axhline(num_clients, color="black", linewidth=0.8, linestyle="--")
+    axes.set(title="|W|: nodes that count", xlabel="round", ylabel="nodes", ylim=(0, num_clients * 1.25))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="upper center", ncols=2, fontsize="small", frameon=False)
+
+
+def _draw_outage(axes: Axes, outage: NDArray[np.float64]) -> None:
+    num_clients = len(outage)
+    image = axes.imshow(outage, cmap="viridis_r", vmin=0, vmax=max(0.4, float(np.nanmax(outage))), aspect="auto")
+    axes.axvline(num_clients - 0.5, color="white", linewidth=3)
+    axes.set(title="Measured outage of each link", xlabel="to node … | PS", ylabel="from node")
+    if num_clients <= 16:
+        axes.set_xticks(range(num_clients + 1), [*map(str, range(num_clients)), "PS"])
+        axes.set_yticks(range(num_clients))
+        for (sender, receiver), value in np.ndenumerate(outage):
+            if np.isfinite(value):
+                axes.text(receiver, sender, f"{value:.2f}".lstrip("0"), ha="center", va="center", fontsize=6)
+    axes.figure.colorbar(image, ax=axes)

@@ -1,0 +1,46 @@
+"""Commands with a PS: over nodes on this machine, or over nodes that are started by hand."""
+
+from typing import Any
+
+from rich.console import Console
+
+from dncfl.common.config import Config
+from dncfl.common.running import run_beside, run_until_signal
+from dncfl.launch.display import Display
+from dncfl.launch.local import LocalNodes
+from dncfl.launch.session import Session
+from dncfl.server.process import ServerProcess
+
+LOOPBACK = "127.0.0.1"
+
+
+def serve_locally(config: Config, nodes: LocalNodes) -> dict[str, Any]:
+    """A whole run on this machine; returns its summary."""
+    with Display(config, Console(stderr=True)) as display:
+        session = Session("run", config, display)
+
+        async def work() -> None:
+            server = ServerProcess(config, session.model, session.add_round, display)
+            with server.listening(LOOPBACK) as port:
+                display.now("starting nodes")
+                try:
+                    nodes.start(LOOPBACK, port)
+                    await run_beside(server.serve(), nodes.watch())
+                finally:
+                    nodes.stop()
+
+        return session.carry_out(lambda: run_until_signal(work()))
+
+
+def serve_by_hand(config: Config, host: str, port: int, downlink_port: int | None) -> dict[str, Any]:
+    """A PS at host:port; returns the summary of the run."""
+    with Display(config, Console(stderr=True)) as display:
+        session = Session("server", config, display)
+
+        async def work() -> None:
+            server = ServerProcess(config, session.model, session.add_round, display)
+            with server.listening(host, port, downlink_port) as bound:
+                display.announce(f"nodes join by: dncfl node NUMBER --server {host}:{bound}   (NUMBER 0..{config.clients - 1})")
+                await server.serve()
+
+        return session.carry_out(lambda: run_until_signal(work()))

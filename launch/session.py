@@ -1,0 +1,85 @@
+"""One command that trains: from its configuration to its run folder, its picture and its summary."""
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from dncfl.common.config import Config
+from dncfl.common.errors import DncflError
+from dncfl.common.running import Interrupted
+from dncfl.common.trace import AttemptTrace
+from dncfl.launch.display import Display
+from dncfl.server.global_model import GlobalModel
+from dncfl.server.records import RoundRecord, summarise
+from dncfl.server.run_folder import RunFolder
+
+RECORDED_VERSIONS = ("dncfl", "torch", "numpy", "pyzmq", "msgpack", "galois")
+
+
+class Session:
+    """The model, the folder and the records of one run, kept together whatever ends it."""
+
+    def __init__(self, command: str, config: Config, display: Display) -> None:
+        """Raises DataError, ConfigError or StorageError when the run cannot start."""
+        self.config = config
+        self.display = display
+        self.model = GlobalModel(config)
+        self.folder = RunFolder(config)
+        self.records: list[RoundRecord] = []
+        self._command = command
+        self._started = perf_counter()
+        display.announce(f"run folder: {self.folder.path}")
+
+    def add_round(self, record: RoundRecord, attempts: Sequence[AttemptTrace]) -> None:
+        """Store a round. Raises StorageError."""
+        self.folder.add_round(record, attempts)
+        self.records.append(record)
+
+    def carry_out(self, work: Callable[[], object]) -> dict[str, Any]:
+        """Do the work and return the summary. The folder is completed too when the work fails or is interrupted."""
+        try:
+            work()
+        except (DncflError, Interrupted) as error:
+            self._finish(str(error))
+            if self.records:
+                self.display.announce(f"the {len(self.records)} finished rounds are in {self.folder.path}")
+            raise
+        return self._finish(None)
+
+    def _finish(self, stopped_by: str | None) -> dict[str, Any]:
+        config = self.config
+        summary: dict[str, Any] = {
+            "command": self._command,
+            "completed": stopped_by is None,
+            "stopped_by": stopped_by,
+            "folder": str(self.folder.path),
+            "method": config.method,
+            "clients": config.clients,
+            "rounds": config.rounds,
+            "dataset": config.dataset,
+            "partition": config.partition,
+            "seed": config.seed,
+            **summarise(self.records, config.clients),
+            "model_sha256": self.model.sha256,
+            "num_parameters": self.model.num_parameters,
+            "seconds": round(perf_counter() - self._started, 3),
+            "median_round_seconds": _median_seconds(self.records),
+            "versions": {"python": platform.python_version()}
+            | {name: importlib.metadata.version(name) for name in RECORDED_VERSIONS},
+        }
+        self.folder.finish(self.model.tensors(), summary)
+        if self.records:
+            from dncfl.launch.picture import draw_run  # slow to import, and needed only now
+
+            title = f"{config.method}, {config.clients} nodes, {config.dataset} {config.partition}"
+            draw_run(self.folder.path, self.records, title)
+        return summary
+
+
+def _median_seconds(records: list[RoundRecord]) -> dict[str, float]:
+    if not records:
+        return {}
+    return {phase: round(median(record.seconds[phase] for record in records), 6) for phase in records[0].seconds}

@@ -1,0 +1,57 @@
+"""Commands without sockets: the reference of a run, and the replay of a recorded one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dncfl.common.channel import Channel
+from dncfl.common.config import Config
+from dncfl.common.errors import ConfigError, ReplayMismatch, StorageError
+from dncfl.common.running import interrupted_by_signal
+from dncfl.common.scheme import channel
+from dncfl.common.trace import TraceChannel, read_trace
+from dncfl.launch.display import Display
+from dncfl.launch.reference import reference_rounds
+from dncfl.launch.session import Session
+from dncfl.server.files import SUMMARY, TRACE
+
+
+def simulate_run(config: Config) -> dict[str, Any]:
+    """Compute a run in this process; returns its summary."""
+    return _compute("simulate", config, channel(config))
+
+
+def replay_run(config: Config, run_folder: Path) -> dict[str, Any]:
+    """Recompute a recorded run from its links; returns the summary, with `matches` and the recorded hash.
+
+    Raises ReplayMismatch when the models differ, DataError without a usable trace, StorageError without a summary.
+    """
+    attempts = read_trace(run_folder / TRACE)
+    try:
+        recorded = json.loads((run_folder / SUMMARY).read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise StorageError(f"{run_folder / SUMMARY} cannot be read: {error}; only a run that ended can be compared") from None
+    rounds_done = recorded["rounds_done"]
+    if not rounds_done:
+        raise ConfigError(f"{run_folder} holds no finished round to replay")
+    done = config.model_copy(update={"rounds": rounds_done})
+    summary = _compute("replay", done, TraceChannel(attempts, config.clients))
+    if summary["model_sha256"] != recorded["model_sha256"]:
+        raise ReplayMismatch(
+            f"the replayed model {summary['model_sha256']} differs from the recorded {recorded['model_sha256']}"
+        )
+    return summary | {"matches": True}
+
+
+def _compute(command: str, config: Config, links: Channel) -> dict[str, Any]:
+    with interrupted_by_signal(), Display(config, Console(stderr=True)) as display:
+        session = Session(command, config, display)
+
+        def work() -> None:
+            for record, attempts in reference_rounds(config, links, session.model):
+                session.add_round(record, attempts)
+                display.round_done(record)
+
+        return session.carry_out(work)

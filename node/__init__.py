@@ -1,0 +1,1 @@
+"""The client process: training, slot 1, relaying."""

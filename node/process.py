@@ -1,0 +1,278 @@
+"""The node process: the one owner of its sockets, tasks and clocks. What to do is decided in `dncfl.node.protocol`.
+
+join ─▶ welcome ─▶ load data ─▶ hear the PS ─▶ hear the peers ─▶ all hear me ─▶ rounds ─▶ stop
+"""
+
+import asyncio
+import logging
+import socket as system_sockets
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any, TypeVar
+
+import numpy as np
+import pydantic
+import zmq
+import zmq.asyncio
+
+from dncfl.common import wire
+from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.config import Config
+from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
+from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.radio import Radio
+from dncfl.common.running import run_beside
+from dncfl.common.scheme import channel, network_code
+from dncfl.common.sockets import bind, open_socket
+from dncfl.common.trace import letters
+from dncfl.node import protocol
+from dncfl.node.protocol import NodeProtocol
+from dncfl.node.settings import NodeSettings
+from dncfl.node.trainer import LocalTrainer, local_trainers
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+H = TypeVar("H", wire.Welcome, wire.Peers, wire.Stop)
+
+
+class TrainingStopped(Exception):
+    """Local training was given up because the node leaves."""
+
+
+class NodeProcess:
+    """One node, from joining to the end of the run."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+        self._node = settings.node
+        self._patience = settings.patience
+        self._welcomed = False
+        self._last_heard = monotonic()
+        self._control_headers: asyncio.Queue[tuple[wire.FromServer, list[bytes]]] = asyncio.Queue()
+        self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
+        self._bytes_from_peers: Counter[int] = Counter()
+        self._leaving = threading.Event()
+        self.num_rejected = 0
+
+    async def run(self) -> None:
+        """Take part until the PS says that the run is over.
+
+        Raises NetworkError when the PS does not answer or refuses, RunStopped when it ends the run early, and whatever
+        training raises, after telling the PS.
+        """
+        context = zmq.asyncio.Context()
+        try:
+            self._control = open_socket(context, zmq.DEALER)
+            self._downlink = open_socket(context, zmq.SUB)
+            self._uplink = open_socket(context, zmq.XPUB)
+            self._peers = open_socket(context, zmq.SUB)
+            self._control.connect(f"tcp://{self._settings.server_host}:{self._settings.server_port}")
+            with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
+                try:
+                    await self._tell_failures()
+                finally:
+                    self._leaving.set()
+        finally:
+            context.destroy()
+
+    async def _tell_failures(self) -> None:
+        """Take part, and tell the PS of whatever ends it on this side."""
+        try:
+            await run_beside(self._take_part(), self._read_control(), self._keep_alive())
+        except (RunStopped, NetworkError):
+            raise
+        except DncflError as error:
+            await self._send(wire.Failed(node=self._node, reason=str(error)[:2000]))
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}\n{traceback.format_exc()[-4000:]}"
+            await self._send(wire.Failed(node=self._node, reason=reason))
+            raise
+        except asyncio.CancelledError:
+            await self._send(wire.Failed(node=self._node, reason="it was stopped by a signal"))
+            raise
+
+    async def _take_part(self) -> None:
+        host = self._settings.host or _address_towards(self._settings.server_host)
+        port = bind(self._uplink, host, None)
+        await self._send(wire.Join(node=self._node, endpoint=f"tcp://{host}:{port}"))
+        welcome, config = await self._welcome()
+        code = network_code(config)
+        listens = code.relay_slots > 0
+        radio = Radio(code, channel(config), self._node, SIDE_SYMBOLS + welcome.num_parameters)
+        trainer = (await self._in_thread(local_trainers, config, [self._node]))[0]
+        self._hear_server(welcome)
+        await run_beside(
+            self._meet_and_stay(config.clients, listens=listens),
+            self._read_downlink(welcome.num_parameters),
+            self._read_peers(radio),
+            self._follow(NodeProtocol(self._node, config.clients, listens=listens), code, radio, trainer),
+        )
+
+    async def _welcome(self) -> tuple[wire.Welcome, Config]:
+        """Wait until the PS admits this node, and read the run's configuration with what differs on this machine."""
+        header, frames = await self._expect(wire.Welcome)
+        self._welcomed = True
+        try:
+            config = Config.model_validate_json(frames[0] if frames else b"")
+        except pydantic.ValidationError as error:
+            raise WireError(f"the PS sent no valid configuration: {error.errors()[0]['msg']}") from None
+        if config.model not in ("paper-cnn", self._settings.model):
+            raise ConfigError(
+                f"the run trains the model {config.model}; start this node with --model {config.model} to allow its import"
+            )
+        here = {name: getattr(self._settings, name) for name in ("data_root", "device", "trace")}
+        self._patience = config.patience
+        return header, config.model_copy(update={name: value for name, value in here.items() if value is not None})
+
+    def _hear_server(self, welcome: wire.Welcome) -> None:
+        self._downlink.connect(f"tcp://{self._settings.server_host}:{welcome.downlink_port}")
+        for topic in (wire.TOPIC_DOWNLINK, wire.ready_topic(self._node)):
+            self._downlink.subscribe(topic)
+
+    async def _meet_and_stay(self, num_clients: int, *, listens: bool) -> None:
+        """Meet the peers, wait until all who must hear this node do, tell the PS, and wait for the end."""
+        introduction, _ = await self._expect(wire.Peers)
+        if len(introduction.endpoints) != num_clients:
+            raise WireError(f"the PS introduced {len(introduction.endpoints)} nodes: must be {num_clients}")
+        listeners = {wire.ready_topic(wire.SERVER_NAME)}
+        if listens:
+            peers = {m: endpoint for m, endpoint in enumerate(introduction.endpoints) if m != self._node}
+            for endpoint in peers.values():
+                self._peers.connect(endpoint)
+            for topic in (wire.TOPIC_MESSAGE, wire.ready_topic(self._node)):
+                self._peers.subscribe(topic)
+            listeners |= {wire.ready_topic(m) for m in peers}
+        while listeners:
+            subscription = await self._uplink.recv()
+            listeners.discard(subscription[1:])
+        await self._send(wire.Connected(node=self._node))
+        await self._expect(wire.Stop)
+
+    async def _follow(
+        self, node_protocol: NodeProtocol, code: DiversityNetworkCode, radio: Radio, trainer: LocalTrainer
+    ) -> None:
+        """The rounds: each event leads to actions, one after the other."""
+        while True:
+            event = await self._events.get()
+            for action in node_protocol.handle(event):
+                match action:
+                    case protocol.Train(round, theta):
+                        update = await self._in_thread(trainer.update, theta, round, self._stop_when_leaving)
+                        self._events.put_nowait(protocol.Trained(update))
+                    case protocol.Transmit(round, attempt, message):
+                        await self._publish(radio.frames(round, attempt, 1, [self._node], message))
+                    case protocol.Relay(round, attempt, _, _, messages):
+                        await self._send(self._report(action))
+                        codewords = await self._in_thread(code.codewords, self._node, messages)
+                        for slot, codeword in enumerate(codewords, start=2):
+                            await self._publish(radio.frames(round, attempt, slot, messages, codeword))
+
+    def _report(self, action: protocol.Relay) -> wire.Report:
+        update = action.update
+        return wire.Report(
+            node=self._node,
+            round=action.round,
+            attempt=action.attempt,
+            heard=letters(action.heard),
+            train_seconds=update.train_seconds,
+            encode_seconds=update.encode_seconds,
+            train_loss=update.train_loss,
+            num_clipped=update.num_clipped,
+            bytes_from_peers=self._bytes_from_peers.pop(action.round, 0),
+        )
+
+    async def _read_control(self) -> None:
+        while True:
+            header, *frames = await self._control.recv_multipart()
+            try:
+                message = wire.decode(header, wire.FROM_SERVER)
+            except WireError as error:
+                self._reject(error)
+                continue
+            self._last_heard = monotonic()
+            if isinstance(message, wire.Refused):
+                raise NetworkError(f"the PS refused node {self._node}: {message.reason}")
+            if isinstance(message, wire.Stop) and not message.completed:
+                raise RunStopped(f"the PS ended the run: {message.reason}")
+            if not isinstance(message, wire.Alive):
+                self._control_headers.put_nowait((message, frames))
+
+    async def _expect(self, kind: type[H]) -> tuple[H, list[bytes]]:
+        """The next message of the PS, which must be of this kind, with the frames that follow its header."""
+        header, frames = await self._control_headers.get()
+        if not isinstance(header, kind):
+            raise WireError(f"the PS sent {header.kind} where {kind.__name__.lower()} is due")
+        return header, frames
+
+    async def _keep_alive(self) -> None:
+        """Tell the PS that this node is there, and raise NetworkError when the PS is silent for too long."""
+        while True:
+            await self._send(wire.Alive())
+            await asyncio.sleep(self._patience / 10)
+            if monotonic() - self._last_heard > self._patience:
+                where = f"{self._settings.server_host}:{self._settings.server_port}"
+                since = "has been silent for" if self._welcomed else "does not answer within"
+                raise NetworkError(f"the PS at {where} {since} {self._patience:g} s")
+
+    async def _read_downlink(self, num_parameters: int) -> None:
+        while True:
+            _, header, *payload = await self._downlink.recv_multipart(copy=False)
+            try:
+                match wire.decode(header.buffer, wire.DOWNLINK):
+                    case wire.Model(round=round):
+                        if len(payload) != 1 or len(payload[0]) != 4 * num_parameters:
+                            raise WireError(f"a model that is not one frame of {4 * num_parameters} bytes")
+                        theta = np.frombuffer(payload[0].buffer, dtype="<f4").astype(np.float32)
+                        self._events.put_nowait(protocol.ModelArrived(round, theta))
+                    case wire.Repeat(round=round, attempt=attempt):
+                        self._events.put_nowait(protocol.RepeatAsked(round, attempt))
+            except WireError as error:
+                self._reject(error)
+
+    async def _read_peers(self, radio: Radio) -> None:
+        while True:
+            frames = await self._peers.recv_multipart(copy=False)
+            try:
+                reception = radio.receive([frame.buffer for frame in frames])
+            except WireError as error:
+                self._reject(error)
+                continue
+            header = reception.header
+            self._bytes_from_peers[header.round] += sum(len(frame) for frame in frames)
+            self._events.put_nowait(
+                protocol.PeerSlotOver(header.sender, header.round, header.attempt, reception.outcome, reception.symbols)
+            )
+
+    async def _send(self, header: wire.Header) -> None:
+        await self._control.send(wire.encode(header))
+
+    async def _publish(self, frames: list[Any]) -> None:
+        await self._uplink.send_multipart(frames, copy=False)
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
+
+    def _stop_when_leaving(self) -> None:
+        if self._leaving.is_set():
+            raise TrainingStopped
+
+    def _reject(self, error: WireError) -> None:
+        self.num_rejected += 1
+        log.warning("node %d rejected a frame: %s", self._node, error)
+
+
+def _address_towards(host: str) -> str:
+    """The address of this machine that packets to `host` leave from. Raises NetworkError."""
+    try:
+        with system_sockets.socket(system_sockets.AF_INET, system_sockets.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # a datagram socket sends nothing when it connects
+            address: str = probe.getsockname()[0]
+            return address
+    except OSError as error:
+        raise NetworkError(f"the PS's host {host!r} cannot be reached: {error.strerror or error}") from None

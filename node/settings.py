@@ -1,0 +1,21 @@
+"""The settings of one node."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """What a node knows before it meets the PS; all else comes from there.
+
+    A model of the user's own is imported only where `model` names it here too: the PS cannot make a node run code.
+    """
+
+    node: int
+    server_host: str
+    server_port: int
+    host: str | None = None
+    data_root: str | None = None
+    device: str | None = None
+    trace: str | None = None
+    model: str | None = None
+    patience: float = 60.0

@@ -1,0 +1,98 @@
+"""From the global model to a message: local training, quantisation, encoding. It blocks; the node runs it in a thread."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import nn
+
+from dncfl.common.config import Config
+from dncfl.common.errors import UpdateRefused
+from dncfl.common.field import Symbols
+from dncfl.common.message import QuantisedUpdate, encode_message
+from dncfl.common.quantiser import Quantiser, adaptive_bound
+from dncfl.common.randomness import Purpose, stream
+from dncfl.common.tasks.data import Samples, load_dataset
+from dncfl.common.tasks.model import Vector, build_model, load_vector, named_tensors, to_vector
+from dncfl.common.tasks.training import Recipe, train
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalUpdate:
+    """The outcome of one local training: the message U_m and how it came about."""
+
+    message: Symbols
+    train_loss: float
+    num_clipped: int
+    train_seconds: float
+    encode_seconds: float
+
+
+class LocalTrainer:
+    """One node's share of the data and its way to train on it."""
+
+    def __init__(self, config: Config, client: int, model: nn.Module, samples: Samples) -> None:
+        """A trainer on samples that are this client's alone; the model is only a vessel, each round loads it anew."""
+        self._config = config
+        self._client = client
+        self._model = model
+        self._samples = samples
+        self._recipe = Recipe(epochs=config.local_epochs, batch_size=config.batch_size, lr=config.lr, momentum=config.momentum)
+
+    def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
+        """Train from θ and encode Q(Δθ). Raises UpdateRefused when Δθ is not finite, and whatever `before_step` raises."""
+        started = perf_counter()
+        load_vector(self._model, theta)
+        loss = train(
+            self._model,
+            self._samples,
+            self._recipe,
+            seed=self._config.seed,
+            round=round,
+            client=self._client,
+            before_step=before_step,
+        )
+        delta = to_vector(self._model) - theta
+        trained = perf_counter()
+        self._refuse_unless_finite(delta, round)
+        message, num_clipped = self._encode(delta, round)
+        return LocalUpdate(
+            message=message,
+            train_loss=loss,
+            num_clipped=num_clipped,
+            train_seconds=trained - started,
+            encode_seconds=perf_counter() - trained,
+        )
+
+    def _encode(self, delta: Vector, round: int) -> tuple[Symbols, int]:
+        config = self._config
+        bound = adaptive_bound(delta, otherwise=1.0) if config.bound == "adaptive" else config.bound
+        noise = stream(config.seed, Purpose.QUANTISER, round=round, sender=self._client)
+        levels, num_clipped = Quantiser(levels=config.levels, bound=bound).quantise(delta, noise)
+        update = QuantisedUpdate(levels=levels, bound=bound, num_samples=len(self._samples))
+        return encode_message(update, round=round, sender=self._client), num_clipped
+
+    def _refuse_unless_finite(self, delta: Vector, round: int) -> None:
+        if np.isfinite(delta).all():
+            return
+        bad = {
+            name: int(np.count_nonzero(~np.isfinite(part)))
+            for name, part in named_tensors(self._model, delta).items()
+            if not np.isfinite(part).all()
+        }
+        listed = ", ".join(f"{count} in {name}" for name, count in bad.items())
+        raise UpdateRefused(
+            f"the update of node {self._client} in round {round} holds NaN or infinite values ({listed}) and is not sent; "
+            f"a smaller --lr than {self._config.lr:g} may help"
+        )
+
+
+def local_trainers(config: Config, clients: Sequence[int]) -> list[LocalTrainer]:
+    """The trainers of some nodes, each with its own share of the data. One torch thread. Raises DataError or ConfigError."""
+    torch.set_num_threads(1)
+    dataset = load_dataset(config.dataset, config.data_root, train=True)
+    shares = config.partition_scheme.split(dataset.labels.numpy(), config.clients, config.seed)
+    model = build_model(config.model, config.seed).to(config.device)
+    return [LocalTrainer(config, client, model, dataset.samples(shares[client], config.device)) for client in clients]

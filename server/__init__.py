@@ -1,0 +1,1 @@
+"""The parameter server: gathering, decoding, aggregation, recording."""

@@ -1,0 +1,51 @@
+"""The global model at the PS: θ, and its accuracy on the test set."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+
+import torch
+
+from dncfl.common.config import Config
+from dncfl.common.errors import DataError
+from dncfl.common.field import Symbols
+from dncfl.common.tasks.data import load_dataset
+from dncfl.common.tasks.model import Vector, build_model, load_vector, named_tensors, to_vector
+from dncfl.common.tasks.training import evaluate
+from dncfl.server.aggregation import aggregate
+
+
+class GlobalModel:
+    """θ from its seeded start through the rounds."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises DataError without test data, ConfigError for a model that cannot be built. One torch thread."""
+        torch.set_num_threads(1)
+        self._config = config
+        self._model = build_model(config.model, config.seed).to(config.device)
+        self._test = load_dataset(config.dataset, config.data_root, train=False).all_samples(config.device)
+        if len(self._test) == 0:
+            raise DataError(f"the test set of {config.dataset} is empty")
+        self.theta: Vector = to_vector(self._model)
+
+    def absorb(self, messages: Mapping[int, Symbols], round: int) -> None:
+        """Aggregate the recovered messages of a round into θ. Raises ChecksumError for a damaged one."""
+        self.theta = aggregate(self._config, self.theta, messages, round)
+
+    def evaluate(self) -> tuple[float, float]:
+        """The test accuracy (0..1) and loss of θ."""
+        load_vector(self._model, self.theta)
+        return evaluate(self._model, self._test)
+
+    @property
+    def num_parameters(self) -> int:
+        """d, the length of θ."""
+        return int(self.theta.size)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of θ as little-endian float32, in the order of the model's parameters."""
+        return sha256(self.theta.astype("<f4").tobytes()).hexdigest()
+
+    def tensors(self) -> dict[str, Vector]:
+        """θ as named tensors."""
+        return named_tensors(self._model, self.theta)

@@ -1,0 +1,16 @@
+"""When an attempt succeeds, and when communication is repeated (section III-A of the letter, with the rank put right)."""
+
+from collections.abc import Collection
+
+from dncfl.common.config import Config
+
+
+def must_repeat(config: Config, attempt: int, involved: Collection[int], recoverable: Collection[int]) -> bool:
+    """Whether the PS asks for another attempt.
+
+    With `all-heard`, an attempt succeeds when something arrived and every message that takes part in an arrived equation
+    is recoverable. After `max_attempts`, with `partial`, and for methods that never repeat, the PS takes what it has.
+    """
+    if not config.method_traits.repeats or config.decode == "partial" or attempt >= config.max_attempts:
+        return False
+    return not involved or set(involved) != set(recoverable)

@@ -1,0 +1,273 @@
+"""The PS process: the one owner of its sockets, tasks and clocks. What to do is decided in `dncfl.server.protocol`.
+
+Seconds of a round, which add up to `total`:
+
+    training   the longest local training among the nodes
+    quantise   the longest quantising and encoding among the nodes
+    network    all else between publishing θ and the last frame: downlink, slots, relaying, elimination, waiting
+    decode     solving for the messages that did not come directly
+    aggregate  from messages to the new θ
+    evaluate   testing the new θ
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from time import monotonic, perf_counter
+
+import zmq
+import zmq.asyncio
+
+from dncfl.common import wire
+from dncfl.common.config import Config
+from dncfl.common.errors import DncflError, NodeFailed, WireError
+from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.radio import Radio
+from dncfl.common.running import run_beside
+from dncfl.common.scheme import channel, network_code
+from dncfl.common.sockets import bind, open_socket
+from dncfl.common.trace import AttemptTrace
+from dncfl.server import protocol
+from dncfl.server.global_model import GlobalModel
+from dncfl.server.protocol import ServerProtocol
+from dncfl.server.records import RoundRecord
+
+log = logging.getLogger(__name__)
+
+
+RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace]], None]
+
+
+class Observer:
+    """Who watches a run; all calls come from the event loop."""
+
+    def waiting(self, missing: tuple[int, ...]) -> None:
+        """These nodes are not ready yet."""
+
+    def communicating(self, round: int, attempt: int, pending: tuple[int, ...]) -> None:
+        """An attempt goes on, and these nodes are not through."""
+
+    def round_done(self, record: RoundRecord) -> None:
+        """A round is recorded."""
+
+
+class ServerProcess:
+    """A PS that runs one run from its first node to its last round."""
+
+    def __init__(self, config: Config, model: GlobalModel, record: RecordRound, observer: Observer) -> None:
+        """`record` stores a round, in a thread; the next round starts when it has returned."""
+        self._config = config
+        self._model = model
+        self._record = record
+        self._observer = observer
+        code = network_code(config)
+        self._protocol = ServerProtocol(config, code)
+        self._relay_slots = code.relay_slots
+        self._radio = Radio(code, channel(config), config.clients, SIDE_SYMBOLS + model.num_parameters)
+        self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
+        self._addresses: dict[int, bytes] = {}
+        self._last_heard: dict[int, float] = {}
+        self._bytes: dict[str, Counter[str]] = {"down": Counter(), "up": Counter(), "peers": Counter()}
+        self._round_started = 0.0
+        self._at = (0, 0)
+        self.num_rejected = 0
+
+    @contextmanager
+    def listening(self, host: str, port: int | None = None, downlink_port: int | None = None) -> Iterator[int]:
+        """Open the sockets on a local address, on free ports unless given, and close them at the end; gives the port to join.
+
+        Raises NetworkError when an address cannot be used.
+        """
+        context = zmq.asyncio.Context()
+        try:
+            self._control = open_socket(context, zmq.ROUTER)
+            self._downlink = open_socket(context, zmq.XPUB)
+            self._uplink = open_socket(context, zmq.SUB)
+            control_port = bind(self._control, host, port)
+            self._downlink_port = bind(self._downlink, host, downlink_port)
+            with ThreadPoolExecutor(1, thread_name_prefix="decode") as self._worker:
+                yield control_port
+        finally:
+            context.destroy()
+
+    async def serve(self) -> None:
+        """Serve until the last round is done. Whatever ends it, the nodes are told to stop.
+
+        Raises NodeFailed when a node stops, StorageError when the run folder fails.
+        """
+        self._observer.waiting(self._protocol.missing)
+        stop = wire.Stop(completed=False, reason="it was stopped")
+        try:
+            await run_beside(
+                self._consume(), self._read_control(), self._read_downlink(), self._read_uplink(), self._watch_silence()
+            )
+            stop = wire.Stop(completed=True, reason="all rounds are done")
+        except DncflError as error:
+            stop = wire.Stop(completed=False, reason=str(error)[:2000])
+            raise
+        finally:
+            for address in self._addresses.values():
+                await self._send(address, stop)
+
+    async def _consume(self) -> None:
+        """The run: each event leads to actions, one after the other, until the last round is done."""
+        while True:
+            event = await self._events.get()
+            for action in self._protocol.handle(event):
+                if isinstance(action, protocol.Finish):
+                    return
+                await self._perform(action)
+            if self._protocol.state in (protocol.State.JOINING, protocol.State.CONNECTING):
+                self._observer.waiting(self._protocol.missing)
+            elif self._protocol.state is protocol.State.COLLECTING:
+                self._observer.communicating(*self._at, self._protocol.pending)
+
+    async def _perform(self, action: protocol.Action) -> None:
+        match action:
+            case protocol.Welcome(node, address):
+                self._addresses[node] = address
+                self._last_heard[node] = monotonic()
+                welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
+                await self._send(address, welcome, self._config.model_dump_json(exclude={"out"}).encode())
+            case protocol.Refuse(address, reason):
+                log.warning("refused a node: %s", reason)
+                await self._send(address, wire.Refused(reason=reason))
+            case protocol.Introduce(endpoints):
+                for endpoint in endpoints:
+                    self._uplink.connect(endpoint)
+                for topic in (wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME)):
+                    self._uplink.subscribe(topic)
+                for address in self._addresses.values():
+                    await self._send(address, wire.Peers(endpoints=endpoints))
+            case protocol.StartRound(round):
+                self._round_started = perf_counter()
+                self._at = (round, 1)
+                await self._publish("model", wire.Model(round=round), self._model.theta.astype("<f4", copy=False).data)
+            case protocol.AskRepeat(round, attempt):
+                self._at = (round, attempt)
+                await self._publish("control", wire.Repeat(round=round, attempt=attempt))
+            case protocol.CloseRound(round):
+                in_thread = asyncio.get_running_loop().run_in_executor(self._worker, self._close_round, action)
+                self._observer.round_done(await in_thread)
+                self._events.put_nowait(protocol.RoundClosed(round))
+
+    def _close_round(self, action: protocol.CloseRound) -> RoundRecord:
+        """Decode, aggregate, evaluate and record, in a thread of its own."""
+        config, reports = self._config, action.reports
+        collected = perf_counter()
+        messages = action.decoder.messages()
+        decoded = perf_counter()
+        self._model.absorb(messages, action.round)
+        aggregated = perf_counter()
+        accuracy, loss = self._model.evaluate()
+        evaluated = perf_counter()
+        training = max(report.train_seconds for report in reports)
+        quantise = max(report.encode_seconds for report in reports)
+        record = RoundRecord(
+            round=action.round,
+            accuracy=accuracy,
+            loss=loss,
+            train_loss=sum(report.train_loss for report in reports) / config.clients,
+            recovered=tuple(messages),
+            direct=action.direct,
+            attempts=len(action.attempts),
+            relay_slots=self._relay_slots * len(action.attempts),
+            rank=action.decoder.rank,
+            clip_fraction=sum(r.num_clipped for r in reports) / (config.clients * self._model.num_parameters),
+            bytes={direction: dict(counts) for direction, counts in self._bytes.items()},
+            seconds={
+                "training": training,
+                "quantise": quantise,
+                "network": collected - self._round_started - training - quantise,
+                "decode": decoded - collected,
+                "aggregate": aggregated - decoded,
+                "evaluate": evaluated - aggregated,
+                "total": evaluated - self._round_started,
+            },
+        )
+        for counts in self._bytes.values():
+            counts.clear()
+        self._record(record, action.attempts)
+        return record
+
+    async def _read_control(self) -> None:
+        while True:
+            address, *frames = await self._control.recv_multipart()
+            try:
+                if len(frames) != 1:
+                    raise WireError(f"{len(frames)} frames where one is due")
+                header = wire.decode(frames[0], wire.FROM_NODE)
+            except WireError as error:
+                self._reject(error)
+                continue
+            self._bytes["up"]["control"] += len(frames[0])
+            await self._take_control(address, header)
+
+    async def _take_control(self, address: bytes, header: wire.FromNode) -> None:
+        node = next((node for node, known in self._addresses.items() if known == address), None)
+        if node is not None:
+            self._last_heard[node] = monotonic()
+        if isinstance(header, wire.Join):
+            self._events.put_nowait(protocol.NodeJoined(header.node, address, header.endpoint))
+        elif isinstance(header, wire.Alive):
+            await self._send(address, wire.Alive())
+        elif node is None or header.node != node:
+            self._reject(WireError(f"{header.kind} of node {header.node} from somebody else"))
+        elif isinstance(header, wire.Failed):
+            raise NodeFailed(f"node {node} failed: {header.reason}")
+        elif isinstance(header, wire.Connected):
+            self._events.put_nowait(protocol.NodeConnected(node))
+        elif len(header.heard) != self._config.clients:
+            self._reject(WireError(f"a report about {len(header.heard)} nodes"))
+        else:
+            self._bytes["peers"]["message"] += header.bytes_from_peers
+            self._events.put_nowait(protocol.ReportArrived(header))
+
+    async def _read_downlink(self) -> None:
+        """Subscriptions to the downlink: a node's own topic confirms that it hears θ."""
+        ready = {b"\x01" + wire.ready_topic(node): node for node in range(self._config.clients)}
+        while True:
+            subscription = await self._downlink.recv()
+            if (node := ready.get(subscription)) is not None:
+                self._events.put_nowait(protocol.DownlinkHeard(node))
+
+    async def _read_uplink(self) -> None:
+        while True:
+            frames = await self._uplink.recv_multipart(copy=False)
+            try:
+                reception = self._radio.receive([frame.buffer for frame in frames])
+            except WireError as error:
+                self._reject(error)
+                continue
+            header = reception.header
+            kind = "message" if header.slot == 1 else "codeword"
+            self._bytes["up"][kind] += sum(len(frame) for frame in frames)
+            place = (header.sender, header.round, header.attempt, header.slot)
+            self._events.put_nowait(protocol.SlotOver(*place, reception.outcome, header.messages, reception.symbols))
+
+    async def _watch_silence(self) -> None:
+        """Raise NodeFailed for a node that has been silent for longer than the run's patience."""
+        patience = self._config.patience
+        while True:
+            await asyncio.sleep(patience / 10)
+            silent = [node for node, heard in self._last_heard.items() if monotonic() - heard > patience]
+            if silent:
+                raise NodeFailed(f"node {silent[0]} has been silent for {patience:g} s and counts as gone")
+
+    async def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
+        encoded = wire.encode(header)
+        self._bytes["down"]["control"] += len(encoded) + sum(map(len, frames))
+        await self._control.send_multipart([address, encoded, *frames])
+
+    async def _publish(self, kind: str, header: wire.Header, *frames: memoryview) -> None:
+        encoded = wire.encode(header)
+        size = len(wire.TOPIC_DOWNLINK) + len(encoded) + sum(frame.nbytes for frame in frames)
+        self._bytes["down"][kind] += size * self._config.clients
+        await self._downlink.send_multipart([wire.TOPIC_DOWNLINK, encoded, *frames], copy=False)
+
+    def _reject(self, error: WireError) -> None:
+        self.num_rejected += 1
+        log.warning("rejected a frame: %s", error)

@@ -1,0 +1,53 @@
+"""What is recorded of a round and of a run."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRecord:
+    """One line of metrics.jsonl."""
+
+    round: int
+    accuracy: float
+    """test accuracy after the round, 0..1"""
+    loss: float
+    """mean test cross-entropy after the round"""
+    train_loss: float | None
+    """mean over the nodes of the loss in their last local epoch; None where nothing trained"""
+    recovered: tuple[int, ...]
+    """W: the nodes whose messages the PS used"""
+    direct: tuple[int, ...]
+    """the nodes whose slot-1 message the PS heard itself"""
+    attempts: int
+    relay_slots: int
+    """relay slots used, over all attempts"""
+    rank: int
+    """independent equations at the PS"""
+    clip_fraction: float
+    """share of all updates' values outside the quantiser's bounds"""
+    bytes: dict[str, dict[str, int]]
+    """bytes on the wire by direction (down: PS to nodes, up: to the PS, peers: node to node) and kind; {} without sockets"""
+    seconds: dict[str, float]
+    """the round by phase; see `dncfl.server.process`"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any]:
+    """The figures of a run that follow from its rounds."""
+    if not records:
+        return {"rounds_done": 0, "final_accuracy": None}
+    return {
+        "rounds_done": len(records),
+        "final_accuracy": records[-1].accuracy,
+        "final_loss": records[-1].loss,
+        "best_accuracy": max(record.accuracy for record in records),
+        "mean_recovered": sum(len(record.recovered) for record in records) / len(records),
+        "mean_direct": sum(len(record.direct) for record in records) / len(records),
+        "rounds_all_recovered": sum(len(record.recovered) == num_clients for record in records),
+        "attempts": sum(record.attempts for record in records),
+    }
