@@ -254,4 +254,4 @@ def _explain(detail: Any) -> str:
         rule = "must be " + allowed[detail["type"]].format(**limits)
     else:
         rule = str(detail["msg"])
-    return f"{field} = {detail['input']!r}: {rule}"
+    return f"{field} = {detail['input']}: {rule}"

@@ -1,5 +1,6 @@
 """How every ZeroMQ socket of dncfl is opened, and how endpoints are read."""
 
+import os
 from urllib.parse import urlsplit
 
 import zmq
@@ -8,7 +9,7 @@ import zmq.asyncio
 from dncfl.common.errors import NetworkError
 
 LINGER_MS = 1000
-"""How long a closing socket may take to hand its last frames over."""
+"""How long a closing control socket may take to hand over its last words; what others still hold is of no use any more."""
 
 RECONNECT_MS = 20
 MAX_FRAME = 2**33
@@ -22,7 +23,7 @@ def open_socket(context: zmq.asyncio.Context, kind: int) -> zmq.asyncio.Socket:
     nothing new before every frame of the last is in.
     """
     socket = context.socket(kind)
-    socket.linger = LINGER_MS
+    socket.linger = LINGER_MS if kind in (zmq.ROUTER, zmq.DEALER) else 0
     socket.set_hwm(0)
     socket.reconnect_ivl = RECONNECT_MS
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
@@ -37,7 +38,9 @@ def bind(socket: zmq.asyncio.Socket, host: str, port: int | None) -> int:
     try:
         socket.bind(f"tcp://{host}:{'*' if port is None else port}")
     except zmq.ZMQError as error:
-        raise NetworkError(f"cannot listen at {host}:{'*' if port is None else port}: {error.strerror}") from error
+        raise NetworkError(
+            f"cannot listen at {host}:{'*' if port is None else port}: {os.strerror(error.errno or 0)}"
+        ) from error
     endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(endpoint, bytes)
     return int(endpoint.rstrip(b"\0").rpartition(b":")[2])

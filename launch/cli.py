@@ -127,6 +127,9 @@ def main() -> None:
     """The console script: every error that is the user's ends in one line and an exit code of its own."""
     try:
         cli(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except click.Abort:

@@ -20,6 +20,7 @@ class Display(Observer):
         self._console = console
         self._status: Status | None = Status("", console=console) if console.is_terminal else None
         self._started = perf_counter()
+        self._headed = False
 
     def __enter__(self) -> "Display":
         if self._status is not None:
@@ -51,19 +52,30 @@ class Display(Observer):
         )
 
     def round_done(self, record: RoundRecord) -> None:
-        if record.round == 1:
+        rounds, num_clients = self._config.rounds, self._config.clients
+        if not self._headed:
+            self._headed = True
             self.announce(LEGEND)
-            self.announce(
-                f"{'round':>7} {'accuracy':>9} {'|W|':>5} {'attempts':>9} {'nodes':<{self._config.clients}} "
-                f"{'MB':>8} {'s':>7} {'elapsed':>8}"
-            )
+            self.announce(self._row("round", "accuracy", "|W|", "attempts", "nodes", "MB", "seconds", "elapsed"))
         size = sum(sum(kinds.values()) for kinds in record.bytes.values()) / 1e6
         self.announce(
-            f"{record.round:>4}/{self._config.rounds:<2} {record.accuracy:>9.2%} {len(record.recovered):>5} "
-            f"{record.attempts:>9} {_who(record, self._config.clients):<{max(5, self._config.clients)}} "
-            f"{size:>8.2f} {record.seconds['total']:>7.2f} {perf_counter() - self._started:>7.1f}s"
+            self._row(
+                f"{record.round}/{rounds}",
+                f"{record.accuracy:.2%}",
+                f"{len(record.recovered)}",
+                f"{record.attempts}",
+                _who(record, num_clients),
+                f"{size:.2f}" if record.bytes else "-",
+                f"{record.seconds['total']:.2f}",
+                f"{perf_counter() - self._started:.1f}",
+            )
         )
-        self.now(f"round {record.round + 1}/{self._config.rounds}: training")
+        if record.round < rounds:
+            self.now(f"round {record.round + 1}/{rounds}: training")
+
+    def _row(self, *cells: str) -> str:
+        widths = (8, 8, 3, 8, max(5, self._config.clients), 8, 7, 7)
+        return "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
 def _who(record: RoundRecord, num_clients: int) -> str:

@@ -28,8 +28,10 @@ GRACE_SECONDS = 3.0
 REASON_SECONDS = 1.0
 """How long the PS may take to hear from a failed node itself why it failed."""
 
-PRELOADED = ["dncfl.node.process", "torch._dynamo", "sklearn.datasets", "torchvision.datasets"]
+PRELOADED = ("dncfl.launch.cli", "dncfl.node.process", "torch._dynamo")
 """What every node imports; the first optimiser of a process would import torch._dynamo, for a second."""
+
+PRELOADED_FOR = {"digits": "sklearn.datasets", "mnist": "torchvision.datasets"}
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -43,7 +45,7 @@ class LocalNodes:
         self._log_level = log_level
         self._context = multiprocessing.get_context("forkserver")
         self._processes: list[ForkServerProcess] = []
-        self._context.set_forkserver_preload(PRELOADED)
+        self._context.set_forkserver_preload([*PRELOADED, PRELOADED_FOR[config.dataset]])
         with _one_thread_each():
             ensure_running()
 

@@ -31,7 +31,6 @@ class Session:
         self.records: list[RoundRecord] = []
         self._command = command
         self._started = perf_counter()
-        display.announce(f"run folder: {self.folder.path}")
 
     def add_round(self, record: RoundRecord, attempts: Sequence[AttemptTrace]) -> None:
         """Store a round. Raises StorageError."""
@@ -39,13 +38,19 @@ class Session:
         self.records.append(record)
 
     def carry_out(self, work: Callable[[], object]) -> dict[str, Any]:
-        """Do the work and return the summary. The folder is completed too when the work fails or is interrupted."""
+        """Do the work and return the summary.
+
+        When the work fails or is interrupted, the folder is completed with the rounds that are done; one without any is
+        removed.
+        """
         try:
             work()
         except (DncflError, Interrupted) as error:
-            self._finish(str(error))
             if self.records:
+                self._finish(str(error))
                 self.display.announce(f"the {len(self.records)} finished rounds are in {self.folder.path}")
+            else:
+                self.folder.discard()
             raise
         return self._finish(None)
 

@@ -21,7 +21,7 @@ class GlobalModel:
         """Raises DataError without test data, ConfigError for a model that cannot be built. One torch thread."""
         torch.set_num_threads(1)
         self._config = config
-        self._model = build_model(config.model, config.seed).to(config.device)
+        self._model = build_model(config.model, config.seed, config.device)
         self._test = load_dataset(config.dataset, config.data_root, train=False).all_samples(config.device)
         if len(self._test) == 0:
             raise DataError(f"the test set of {config.dataset} is empty")

@@ -42,6 +42,13 @@ class RunFolder:
             with (self.path / METRICS).open("a") as metrics:
                 metrics.write(json.dumps(record.as_dict()) + "\n")
 
+    def discard(self) -> None:
+        """Remove the folder, if it holds no round."""
+        if (self.path / METRICS).stat().st_size == 0:
+            for name in (CONFIG, METRICS, TRACE):
+                (self.path / name).unlink()
+            self.path.rmdir()
+
     def finish(self, tensors: Mapping[str, Vector], summary: Mapping[str, Any]) -> None:
         """Write the model and the summary. Raises StorageError."""
         with _storage_errors(self.path):

@@ -118,7 +118,8 @@ def _download_mnist(root: Path) -> None:
         with FileLock(root / "mnist.lock"):
             MNIST(root, train=True, download=True)
     except (OSError, RuntimeError) as error:
+        reason = str(error).splitlines()[0].rstrip(":")
         raise DataError(
-            f"MNIST is not in {root} and cannot be downloaded ({str(error).splitlines()[0]}); copy its four files into "
+            f"MNIST is not in {root} and cannot be downloaded ({reason}); copy its four files into "
             f"{root / 'MNIST' / 'raw'}, name another folder by --data-root, or use --dataset digits"
         ) from error

@@ -7,7 +7,7 @@ as a new model has them. A variance that quantisation noise made negative is rea
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -44,29 +44,32 @@ class PaperCNN(nn.Module):
         return scores
 
 
-def build_model(name: str, seed: int) -> nn.Module:
-    """The model of a name, with its first parameters drawn from the seed. Raises ConfigError when there is none.
+def build_model(name: str, seed: int, device: str) -> nn.Module:
+    """The model of a name on a torch device, with its first parameters drawn from the seed.
+
+    Raises ConfigError when the model cannot be made, or there is no such device.
 
     Your own model is `package.module:function`, found from the working folder too; the function takes no arguments and
     returns a torch module that gives scores (n, classes) for images.
     """
-    factory = PaperCNN if name == "paper-cnn" else _imported(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, Purpose.INITIAL_MODEL))
-        model = factory()
+        try:
+            model = PaperCNN() if name == "paper-cnn" else _imported(name)()
+        except Exception as error:  # a user's own code may raise anything
+            raise ConfigError(f"model = {name}: {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model = {name!r}: must return a torch.nn.Module, not {type(model).__name__}")
-    return model
+        raise ConfigError(f"model = {name}: must return a torch.nn.Module, not {type(model).__name__}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = cuda: torch finds no CUDA device here; use cpu")
+    return model.to(device)
 
 
-def _imported(name: str) -> type[nn.Module]:
+def _imported(name: str) -> Callable[[], nn.Module]:
     module, _, function = name.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
-    try:
-        factory: type[nn.Module] = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"model = {name!r}: {error}") from error
+    factory: Callable[[], nn.Module] = getattr(importlib.import_module(module), function)
     return factory
 
 
