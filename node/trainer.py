@@ -38,7 +38,7 @@ class LocalTrainer:
         self._config = config
         self._client = client
         self._model = model
-        self._samples = samples
+        self.samples = samples
         self._recipe = Recipe(epochs=config.local_epochs, batch_size=config.batch_size, lr=config.lr, momentum=config.momentum)
 
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
@@ -47,7 +47,7 @@ class LocalTrainer:
         load_vector(self._model, theta)
         loss = train(
             self._model,
-            self._samples,
+            self.samples,
             self._recipe,
             seed=self._config.seed,
             round=round,
@@ -71,7 +71,7 @@ class LocalTrainer:
         bound = adaptive_bound(delta, otherwise=1.0) if config.bound == "adaptive" else config.bound
         noise = stream(config.seed, Purpose.QUANTISER, round=round, sender=self._client)
         levels, num_clipped = Quantiser(levels=config.levels, bound=bound).quantise(delta, noise)
-        update = QuantisedUpdate(levels=levels, bound=bound, num_samples=len(self._samples))
+        update = QuantisedUpdate(levels=levels, bound=bound, num_samples=len(self.samples))
         return encode_message(update, round=round, sender=self._client), num_clipped
 
     def _refuse_unless_finite(self, delta: Vector, round: int) -> None:

@@ -1,0 +1,36 @@
+"""Commands of dncfl as the processes that a user would start."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "dncfl.launch"]
+TIMEOUT = 240
+
+
+def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
+    """A command in the background, with its output kept."""
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """The exit code, stdout and stderr of a started command."""
+    stdout, stderr = process.communicate(timeout=TIMEOUT)
+    return process.returncode, stdout, stderr
+
+
+def call(*arguments: object, cwd: Path) -> tuple[int, str, str]:
+    """A command from start to end."""
+    return finish(start(*arguments, cwd=cwd))
+
+
+def summary(*arguments: object, cwd: Path) -> dict[str, Any]:
+    """The summary that a command prints with --json. It must succeed."""
+    exit_code, stdout, stderr = call(*arguments, "--json", cwd=cwd)
+    assert exit_code == 0, stderr
+    result: dict[str, Any] = json.loads(stdout)
+    return result

@@ -1,0 +1,99 @@
+"""PS and nodes started by hand: in any order, at any time, and refused where they do not fit."""
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import call, finish, start, summary
+
+OPTIONS = ["--clients", 3, "--rounds", 2, "--local-epochs", 1]
+
+
+def _server(tmp_path: Path, *options: object) -> tuple[subprocess.Popen[str], str]:
+    """A PS on a free port, and the address that it announces."""
+    server = start("server", *OPTIONS, *options, "--bind", "127.0.0.1:0", "--json", "--out", "run", cwd=tmp_path)
+    assert server.stderr is not None
+    announced = re.search(r"--server (127\.0\.0\.1:\d+)", server.stderr.readline())
+    assert announced is not None
+    return server, announced[1]
+
+
+def _node(number: int, address: str, tmp_path: Path) -> subprocess.Popen[str]:
+    return start("node", number, "--server", address, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("order", "pauses"), [((0, 1, 2), (0, 0, 0)), ((2, 0, 1), (1, 3, 0))], ids=["at once", "shuffled and staggered"]
+)
+def test_the_order_and_time_of_starting_change_nothing(tmp_path: Path, order: tuple[int, ...], pauses: tuple[int, ...]) -> None:
+    """Perfect links lose nothing however late a node is, and the model is the reference's."""
+    server, address = _server(tmp_path, "--method", "dnc", "--channel", "perfect")
+    nodes = []
+    for number, pause in zip(order, pauses, strict=True):
+        nodes.append(_node(number, address, tmp_path))
+        time.sleep(pause)  # the stagger is the thing under test; nothing waits on it
+    exit_code, _, stderr = finish(server)
+    assert exit_code == 0, stderr
+    assert [finish(node)[0] for node in nodes] == [0, 0, 0]
+    trace = (tmp_path / "run" / "trace.jsonl").read_text()
+    outcomes = "".join(re.findall(r'"([del-]+)"', trace))
+    assert set(outcomes) == {"d", "-"}
+    assert outcomes.count("-") == 2 * 3  # a node's own link, per round and node
+    assert summary("replay", "run", "--out", "replayed", cwd=tmp_path)["matches"]
+
+
+def test_nodes_that_do_not_fit_are_refused_and_the_run_goes_on(tmp_path: Path) -> None:
+    server, address = _server(tmp_path)
+    first = _node(0, address, tmp_path)
+    exit_code, _, stderr = call("node", 3, "--server", address, cwd=tmp_path)
+    assert (exit_code, stderr) == (5, "dncfl: the PS refused node 3: there is no node 3: the run has nodes 0..2\n")
+    second, third = _node(1, address, tmp_path), _node(2, address, tmp_path)
+    exit_code, _, stderr = finish(server)
+    assert exit_code == 0, stderr
+    assert [finish(node)[0] for node in (first, second, third)] == [0, 0, 0]
+
+
+def test_a_second_node_of_the_same_number_is_refused(tmp_path: Path) -> None:
+    server, address = _server(tmp_path)
+    twins = [_node(0, address, tmp_path), _node(0, address, tmp_path)]
+    refused = None
+    while refused is None:  # one of the two has lost the race to join
+        refused = next((twin for twin in twins if twin.poll() is not None), None)
+    exit_code, _, stderr = finish(refused)
+    assert exit_code == 5
+    assert "node 0 has joined already" in stderr
+    others = [_node(1, address, tmp_path), _node(2, address, tmp_path)]
+    assert finish(server)[0] == 0
+    assert [finish(node)[0] for node in (*others, *(twin for twin in twins if twin is not refused))] == [0, 0, 0]
+
+
+def test_a_model_of_ones_own_must_be_allowed_at_the_node(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef net(): return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+    )
+    server, address = _server(tmp_path, "--model", "mine:net")
+    exit_code, _, stderr = finish(_node(0, address, tmp_path))
+    assert exit_code == 2
+    assert "start this node with --model mine:net to allow its import" in stderr
+    exit_code, _, stderr = finish(server)
+    assert exit_code == 6
+    assert "node 0 failed: the run trains the model mine:net" in stderr
+    run = summary("run", *OPTIONS, "--model", "mine:net", "--out", "local", cwd=tmp_path)
+    assert run["num_parameters"] == 7850
+
+
+def test_a_node_gives_up_on_a_silent_server(tmp_path: Path) -> None:
+    exit_code, _, stderr = call("node", 0, "--server", "127.0.0.1:1", "--patience", 1, cwd=tmp_path)
+    assert (exit_code, stderr) == (5, "dncfl: the PS at 127.0.0.1:1 does not answer within 1 s\n")
+
+
+def test_an_occupied_port_is_named(tmp_path: Path) -> None:
+    server, address = _server(tmp_path)
+    exit_code, _, stderr = call("server", "--bind", address, "--out", "other", cwd=tmp_path)
+    assert (exit_code, stderr) == (5, f"dncfl: cannot listen at {address}: Address already in use\n")
+    assert not (tmp_path / "other").exists()
+    server.terminate()
+    assert finish(server)[0] == 143

@@ -1,0 +1,154 @@
+"""How a run ends when it does not end well: no process, no port, no lost round, and a reason."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.processes import COMMAND, call, finish, start
+
+SECONDS_TO_END = 5
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A long run of four nodes that has finished its first round."""
+    process = start("run", "--clients", 4, "--rounds", 100_000, "--out", "run", cwd=tmp_path)
+    _wait_for_rounds(tmp_path, process)
+    yield process
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+def _wait_for_rounds(tmp_path: Path, process: subprocess.Popen[str]) -> None:
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 1):
+        time.sleep(0.05)  # polls a file that another process writes
+    assert process.poll() is None, process.communicate()
+
+
+def _family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def _nodes(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The four node processes: forked last, by the fork server."""
+    nodes = sorted((child for child in _family(process) if child.ppid() != process.pid), key=lambda child: child.pid)
+    assert len(nodes) == 4
+    return nodes
+
+
+def _listening(processes: list[psutil.Process]) -> set[int]:
+    connections = [c for process in processes for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return {connection.laddr[1] for connection in connections}
+
+
+def _all_gone(family: list[psutil.Process], ports: set[int]) -> None:
+    _, alive = psutil.wait_procs(family, timeout=SECONDS_TO_END)
+    assert not alive
+    busy = {c.laddr[1] for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    assert not ports & busy
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_all_and_keeps_what_is_done(
+    running: subprocess.Popen[str], tmp_path: Path, number: int, exit_code: int
+) -> None:
+    family, ports = _family(running), _listening([psutil.Process(running.pid), *_family(running)])
+    assert len(ports) >= 2 + 4  # control and downlink of the PS, one port per node
+    started = time.monotonic()
+    running.send_signal(number)
+    code, _, stderr = finish(running)
+    assert code == exit_code
+    assert stderr.splitlines()[-1] == f"dncfl: stopped by {signal.Signals(number).name}"
+    assert "Traceback" not in stderr
+    _all_gone(family, ports)
+    assert time.monotonic() - started < SECONDS_TO_END + 3  # the picture and the interpreter's exit come on top
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert not summary["completed"]
+    assert summary["rounds_done"] == (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") >= 1
+    assert (tmp_path / "run" / "run.png").exists()
+    code, _, stderr = call("replay", "run", "--out", "replayed", cwd=tmp_path)
+    assert code == 0, stderr
+
+
+def test_ctrl_c_reaches_the_whole_group(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to the nodes too; they must leave the last word to the launcher."""
+    process = subprocess.Popen(
+        [*COMMAND, "run", "--clients", "3", "--rounds", "100000", "--out", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    _wait_for_rounds(tmp_path, process)
+    family, ports = _family(process), _listening(_family(process))
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, stderr = finish(process)
+    assert code == 130
+    assert "Traceback" not in stderr
+    _all_gone(family, ports)
+
+
+def test_killing_the_launcher_leaves_no_node(running: subprocess.Popen[str]) -> None:
+    family, ports = _family(running), _listening(_family(running))
+    running.kill()
+    running.communicate()
+    _all_gone(family, ports)
+
+
+def test_a_killed_node_ends_the_run_with_the_reason(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    family, ports = _family(running), _listening(_family(running))
+    _nodes(running)[2].kill()
+    code, _, stderr = finish(running)
+    assert code == 6
+    assert stderr.splitlines()[-1].startswith("dncfl: node ")
+    assert stderr.splitlines()[-1].endswith("was killed by SIGKILL")
+    _all_gone(family, ports)
+    assert "was killed" in json.loads((tmp_path / "run" / "summary.json").read_text())["stopped_by"]
+
+
+def test_an_error_in_training_is_told_with_node_and_reason(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.linear = nn.Linear(784, 10)\n"
+        "    def forward(self, x):\n"
+        "        if self.training: raise ValueError('the user made a mistake')\n"
+        "        return self.linear(x.flatten(1))\n"
+    )
+    code, _, stderr = call("run", "--clients", 2, "--model", "mine:Net", "--out", "run", cwd=tmp_path)
+    assert code == 6
+    assert "failed: ValueError: the user made a mistake" in stderr
+    assert "mine.py" in stderr  # with the place in the user's file
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_update_that_is_not_finite_ends_the_run_by_name(tmp_path: Path) -> None:
+    code, _, stderr = call("run", "--clients", 2, "--lr", "1e30", "--out", "run", cwd=tmp_path)
+    assert code == 6
+    assert "holds NaN or infinite values" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_full_disk_stops_the_run_cleanly(tmp_path: Path) -> None:
+    """/dev/full behind metrics.jsonl: every write fails as on a full disk."""
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    process = start("run", "--clients", 2, "--rounds", 100_000, "--out", "run", cwd=tmp_path)
+    _wait_for_rounds(tmp_path, process)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    metrics.rename(tmp_path / "run" / "metrics-so-far.jsonl")
+    metrics.symlink_to("/dev/full")
+    code, _, stderr = finish(process)
+    assert code == 4
+    assert "No space left on device" in stderr.splitlines()[-1]
+    assert "Traceback" not in stderr

@@ -1,0 +1,68 @@
+"""The same bits from sockets, from one process, and from the recorded trace."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import call, summary
+
+METHODS = ["dnc", "qfl", "nonanonymous", "anonymous"]
+
+
+def _lines(path: Path) -> list[dict[str, object]]:
+    """metrics.jsonl without what depends on the clock and the wire."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in ("bytes", "seconds")} for line in lines]
+
+
+def _equal(tmp_path: Path, *options: object) -> dict[str, object]:
+    run = summary("run", *options, "--out", "run", cwd=tmp_path)
+    simulated = summary("simulate", *options, "--out", "simulated", cwd=tmp_path)
+    replayed = summary("replay", "run", "--out", "replayed", cwd=tmp_path)
+    assert run["model_sha256"] == simulated["model_sha256"] == replayed["model_sha256"]
+    assert replayed["matches"]
+    for name in ("simulated", "replayed"):
+        assert (tmp_path / "run" / "trace.jsonl").read_text() == (tmp_path / name / "trace.jsonl").read_text()
+        assert _lines(tmp_path / "run" / "metrics.jsonl") == _lines(tmp_path / name / "metrics.jsonl")
+    return run
+
+
+@pytest.mark.parametrize(("method", "partition"), product(METHODS, ["iid", "classes:1"]))
+def test_all_methods(tmp_path: Path, method: str, partition: str) -> None:
+    run = _equal(tmp_path, "--method", method, "--partition", partition, "--rounds", 5, "--clients", 10, "--snr", 3)
+    assert run["rounds_done"] == 5
+    traces = (tmp_path / "run" / "trace.jsonl").read_text()
+    assert ("e" in traces.replace('"relay"', "").replace('"attempt"', "")) == (method != "qfl")
+
+
+@pytest.mark.parametrize(
+    ("clients", "options"),
+    [
+        (2, ["--pe", 0.7, "--rounds", 6]),
+        (3, ["--pe", 0.7, "--rounds", 6]),
+        (3, ["--pe", 0.7, "--rounds", 6, "--decode", "partial"]),
+        (16, ["--pe", 0.7, "--rounds", 2, "--relay-slots", 1, "--max-attempts", 2, "--local-epochs", 1]),
+        (20, ["--pe", 0.4, "--rounds", 1, "--bound", "adaptive", "--local-epochs", 1, "--partition", "dirichlet:0.5"]),
+    ],
+)
+def test_repeats_partial_decodes_and_other_fields(tmp_path: Path, clients: int, options: list[object]) -> None:
+    run = _equal(tmp_path, "--clients", clients, *options)
+    rounds = _lines(tmp_path / "run" / "metrics.jsonl")
+    assert len(rounds) == run["rounds_done"]
+    if clients <= 3:
+        assert any(len(line["recovered"]) < clients for line in rounds)  # type: ignore[arg-type]  # a list in JSON
+        assert (run["attempts"] > run["rounds_done"]) == ("partial" not in options)  # type: ignore[operator]
+
+
+def test_a_changed_trace_gives_another_model_and_says_so(tmp_path: Path) -> None:
+    summary("run", "--clients", 2, "--rounds", 2, "--pe", 0.5, "--method", "nonanonymous", "--out", "run", cwd=tmp_path)
+    trace = tmp_path / "run" / "trace.jsonl"
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    last = lines[-1]["slot1"]
+    lines[-1]["slot1"] = [row[:-1] + ("e" if row.endswith("d") else "d") for row in last]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    exit_code, _, stderr = call("replay", "run", "--out", "replayed", cwd=tmp_path)
+    assert exit_code == 10
+    assert "differs from the recorded" in stderr

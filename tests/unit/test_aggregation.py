@@ -1,0 +1,104 @@
+"""The four methods' averages, computed here by hand from dequantised updates."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from dncfl.common.config import Config, load_config
+from dncfl.common.errors import ChecksumError
+from dncfl.common.field import Symbols
+from dncfl.common.message import QuantisedUpdate, encode_message
+from dncfl.server.aggregation import aggregate
+from dncfl.server.policy import must_repeat
+
+THETA = np.array([0.5, -0.25, 1.0], dtype=np.float32)
+LEVELS = {0: [0, 127, 254], 1: [254, 254, 254], 3: [100, 127, 130]}
+STEP = 0.2 / 254
+
+
+def _messages(bounds: dict[int, float] | None = None) -> dict[int, Symbols]:
+    return {
+        m: encode_message(
+            QuantisedUpdate(levels=np.array(levels, dtype=np.uint16), bound=(bounds or {}).get(m, 0.1), num_samples=7),
+            round=4,
+            sender=m,
+        )
+        for m, levels in LEVELS.items()
+    }
+
+
+def _sum_of_updates() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    total = np.zeros(3)
+    for levels in LEVELS.values():
+        total += [STEP * level - 0.1 for level in levels]
+    return total
+
+
+def _config(method: str, variant: str = "models") -> Config:
+    return load_config(None, {"clients": 5, "method": method, "anonymous_variant": variant})
+
+
+@pytest.mark.parametrize("method", ["dnc", "qfl", "nonanonymous"])
+def test_the_mean_of_what_was_received(method: str) -> None:
+    expected = THETA + _sum_of_updates() / 3
+    assert aggregate(_config(method), THETA, _messages(), 4) == pytest.approx(expected, abs=1e-7)
+
+
+def test_anonymous_models_shrink_the_model_by_each_outage() -> None:
+    models = [THETA + np.array([STEP * level - 0.1 for level in levels]) for levels in LEVELS.values()]
+    assert aggregate(_config("anonymous"), THETA, _messages(), 4) == pytest.approx(sum(models) / 5, abs=1e-7)
+
+
+def test_anonymous_updates_divide_by_all() -> None:
+    expected = THETA + _sum_of_updates() / 5
+    assert aggregate(_config("anonymous", "updates"), THETA, _messages(), 4) == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize("method", ["dnc", "qfl", "nonanonymous", "anonymous"])
+def test_nothing_received_keeps_the_model(method: str) -> None:
+    assert np.array_equal(aggregate(_config(method), THETA, {}, 4), THETA)
+
+
+@pytest.mark.parametrize("bounds", [None, {0: 0.1, 1: 0.25, 3: 0.0625}])
+def test_no_bit_depends_on_the_order_of_arrival(bounds: dict[int, float] | None) -> None:
+    messages = _messages(bounds)
+    results = {
+        aggregate(_config("dnc"), THETA, {m: messages[m] for m in order}, 4).tobytes() for order in permutations(messages)
+    }
+    assert len(results) == 1
+
+
+def test_each_update_is_read_with_its_own_bound() -> None:
+    bounds = {0: 0.1, 1: 0.25, 3: 0.0625}
+    updates = [np.array([2 * bounds[m] / 254 * level - bounds[m] for level in levels]) for m, levels in LEVELS.items()]
+    assert aggregate(_config("dnc"), THETA, _messages(bounds), 4) == pytest.approx(THETA + sum(updates) / 3, abs=1e-7)
+
+
+def test_a_damaged_message_is_refused() -> None:
+    messages = _messages()
+    messages[1][-1] = 3
+    with pytest.raises(ChecksumError, match="node 1 in round 4"):
+        aggregate(_config("dnc"), THETA, messages, 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "attempt", "involved", "recoverable", "repeats"),
+    [
+        ({}, 1, [0, 1], [0, 1], False),
+        ({}, 1, [0, 1], [0], True),
+        ({}, 1, [], [], True),
+        ({}, 10, [0, 1], [0], False),
+        ({}, 10, [], [], False),
+        ({"max_attempts": 2}, 1, [], [], True),
+        ({"max_attempts": 2}, 2, [], [], False),
+        ({"decode": "partial"}, 1, [0, 1], [0], False),
+        ({"decode": "partial"}, 1, [], [], False),
+        ({"method": "nonanonymous"}, 1, [], [], False),
+        ({"method": "anonymous"}, 1, [], [], False),
+    ],
+)
+def test_when_communication_repeats(
+    settings: dict[str, object], attempt: int, involved: list[int], recoverable: list[int], repeats: bool
+) -> None:
+    assert must_repeat(load_config(None, settings), attempt, involved, recoverable) is repeats

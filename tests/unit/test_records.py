@@ -1,0 +1,117 @@
+"""Traces, run folders and pictures."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dncfl.common.channel import BernoulliChannel
+from dncfl.common.config import load_config
+from dncfl.common.errors import DataError, StorageError
+from dncfl.common.trace import AttemptTrace, TraceChannel, read_trace
+from dncfl.launch.picture import draw_run, measured_outage
+from dncfl.launch.reference import Communication
+from dncfl.server.records import RoundRecord, summarise
+from dncfl.server.run_folder import RunFolder
+
+TRACE = AttemptTrace(round=1, attempt=1, slot1=("-ed", "d-e"), relay=("l", "d"))
+
+
+def _record(round: int) -> RoundRecord:
+    return RoundRecord(
+        round=round,
+        accuracy=0.25 * round,
+        loss=2.0,
+        train_loss=2.1,
+        recovered=(0, 1),
+        direct=(0,),
+        attempts=1,
+        relay_slots=1,
+        rank=2,
+        clip_fraction=0.0,
+        bytes={},
+        seconds={"total": 1.0},
+    )
+
+
+def test_a_trace_is_played_back(tmp_path: Path) -> None:
+    outage = np.full((4, 5), 0.4)
+    config = load_config(None, {"clients": 4, "pe": 0.4})
+    original = Communication(config, BernoulliChannel(3, outage), 2)
+    original.repeat()
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(trace.model_dump_json() + "\n" for trace in original.traces))
+    again = Communication(config, TraceChannel(read_trace(path), 4), 2)
+    again.repeat()
+    assert again.traces == original.traces
+    with pytest.raises(DataError, match="nothing for round 2, attempt 2, slot 1"):
+        again.repeat()
+
+
+def test_a_trace_without_listeners_is_no_trace_for_relays() -> None:
+    trace = AttemptTrace(round=1, attempt=1, slot1=("--d", "--d"), relay=("", ""))
+    channel = TraceChannel([trace], 2)
+    assert channel.delivers(round=1, attempt=1, slot=1, receiver=2).all()
+    with pytest.raises(DataError, match="without listening"):
+        channel.delivers(round=1, attempt=1, slot=1, receiver=0)
+
+
+@pytest.mark.parametrize("content", ["{", '{"round": 1}', '{"round": 0, "attempt": 1, "slot1": [], "relay": []}', "[]"])
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "trace.jsonl").write_text(content + "\n")
+    with pytest.raises(DataError, match="is not a trace of dncfl"):
+        read_trace(tmp_path / "trace.jsonl")
+
+
+def test_outage_is_measured_per_link() -> None:
+    other = AttemptTrace(round=2, attempt=1, slot1=("-dd", "d-d"), relay=("d", "e"))
+    outage = measured_outage([TRACE, other])
+    assert np.array_equal(outage, [[np.nan, 0.5, 0.25], [0.0, np.nan, 0.5]], equal_nan=True)
+
+
+def test_a_run_folder_holds_the_run(tmp_path: Path) -> None:
+    config = load_config(None, {"clients": 2, "out": str(tmp_path / "run")})
+    folder = RunFolder(config)
+    for round in (1, 2):
+        folder.add_round(_record(round), [TRACE.model_copy(update={"round": round})])
+    folder.finish({"weight": np.ones(3, dtype=np.float32)}, {"final_accuracy": 0.5})
+    metrics = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["accuracy"] for line in metrics] == [0.25, 0.5]
+    assert [trace.round for trace in read_trace(folder.path / "trace.jsonl")] == [1, 2]
+    assert load_config(folder.path / "config.toml", {}).clients == 2
+    picture = draw_run(folder.path, [_record(1), _record(2)], "a run")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    folder.discard()
+    assert (folder.path / "metrics.jsonl").exists()
+
+
+def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("data")
+    with pytest.raises(StorageError, match="is not empty; nothing is overwritten"):
+        RunFolder(load_config(None, {"out": str(tmp_path)}))
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        RunFolder(load_config(None, {"out": str(tmp_path / "file" / "run")}))
+
+
+def test_new_folders_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = [RunFolder(load_config(None, {})).path for _ in range(3)]
+    assert len(set(paths)) == 3
+
+
+def test_a_folder_without_a_round_is_removed(tmp_path: Path) -> None:
+    folder = RunFolder(load_config(None, {"out": str(tmp_path / "run")}))
+    folder.discard()
+    assert not folder.path.exists()
+
+
+def test_a_summary_of_nothing_and_of_something() -> None:
+    assert summarise([], 2)["final_accuracy"] is None
+    summary = summarise([_record(1), _record(2)], 2)
+    assert (summary["final_accuracy"], summary["mean_direct"], summary["rounds_all_recovered"]) == (0.5, 1.0, 2)

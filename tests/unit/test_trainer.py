@@ -1,0 +1,50 @@
+"""From θ to a message."""
+
+import numpy as np
+import pytest
+
+from dncfl.common.config import load_config
+from dncfl.common.errors import UpdateRefused
+from dncfl.common.message import decode_message
+from dncfl.common.quantiser import Quantiser
+from dncfl.common.tasks.model import build_model, load_vector, to_vector
+from dncfl.common.tasks.training import Recipe, train
+from dncfl.node.trainer import local_trainers
+
+
+@pytest.mark.parametrize("bound", [0.1, "adaptive", 0.001])
+def test_the_message_says_what_was_trained(bound: object) -> None:
+    """The message, read back, is within a step of an update that is trained here once more."""
+    config = load_config(None, {"clients": 10, "bound": bound, "local_epochs": 1})
+    (trainer,) = local_trainers(config, [4])
+    model = build_model("paper-cnn", config.seed, "cpu")
+    theta = to_vector(model)
+    local = trainer.update(theta, round=3)
+    load_vector(model, theta)
+    recipe = Recipe(epochs=1, batch_size=32, lr=0.01, momentum=0.5)
+    train(model, trainer.samples, recipe, seed=config.seed, round=3, client=4)
+    delta = to_vector(model) - theta
+    update = decode_message(local.message, round=3, sender=4, num_levels=255)
+    quantiser = Quantiser(levels=255, bound=update.bound)
+    assert update.num_samples == 143
+    assert update.bound == (np.abs(delta).max() if bound == "adaptive" else bound)
+    assert local.num_clipped == np.count_nonzero(np.abs(delta) > update.bound)
+    inside = np.clip(delta, -update.bound, update.bound)
+    assert np.abs(quantiser.dequantise(update.levels) - inside).max() <= quantiser.step * (1 + 1e-6)
+    assert (local.num_clipped > 0) == (bound == 0.001)
+
+
+def test_an_update_that_is_not_finite_is_refused_by_name() -> None:
+    config = load_config(None, {"clients": 10, "lr": 1e30, "local_epochs": 1})
+    (trainer,) = local_trainers(config, [7])
+    theta = to_vector(build_model("paper-cnn", 0, "cpu"))
+    with pytest.raises(UpdateRefused, match=r"node 7 in round 1 holds NaN or infinite values \(.*fc2.bias.*smaller --lr"):
+        trainer.update(theta, round=1)
+
+
+def test_each_node_has_samples_of_its_own() -> None:
+    config = load_config(None, {"clients": 3})
+    first, second = local_trainers(config, [0, 2])
+    images = [{image.numpy().tobytes() for image in trainer.samples.images} for trainer in (first, second)]
+    assert len(first.samples) == len(second.samples) == 479
+    assert len(images[0] & images[1]) < 5  # digits has a few identical images
