@@ -80,13 +80,16 @@ def _draw_recovered(axes: Axes, records: Sequence[RoundRecord], num_clients: int
 
 def _draw_outage(axes: Axes, outage: NDArray[np.float64]) -> None:
     num_clients = len(outage)
-    image = axes.imshow(outage, cmap="viridis_r", vmin=0, vmax=max(0.4, float(np.nanmax(outage))), aspect="auto")
+    darkest = max(0.4, float(np.nanmax(outage)))
+    image = axes.imshow(outage, cmap="YlGnBu", vmin=0, vmax=darkest, aspect="auto")
     axes.axvline(num_clients - 0.5, color="white", linewidth=3)
-    axes.set(title="Measured outage of each link", xlabel="to node … | PS", ylabel="from node")
+    axes.set(title=f"Measured outage of each link (mean {np.nanmean(outage):.3f})", xlabel="to", ylabel="from node")
     if num_clients <= 16:
         axes.set_xticks(range(num_clients + 1), [*map(str, range(num_clients)), "PS"])
         axes.set_yticks(range(num_clients))
         for (sender, receiver), value in np.ndenumerate(outage):
             if np.isfinite(value):
-                axes.text(receiver, sender, f"{value:.2f}".lstrip("0"), ha="center", va="center", fontsize=6)
+                colour = "white" if value > 0.6 * darkest else "black"
+                text = f"{value:.2f}".removeprefix("0")
+                axes.text(receiver, sender, text, ha="center", va="center", fontsize=6, color=colour)
     axes.figure.colorbar(image, ax=axes)

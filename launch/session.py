@@ -79,9 +79,22 @@ class Session:
         if self.records:
             from dncfl.launch.picture import draw_run  # slow to import, and needed only now
 
-            title = f"{config.method}, {config.clients} nodes, {config.dataset} {config.partition}"
+            title = f"{config.method}: {config.clients} nodes on {config.dataset}, {config.partition}, {_links(config)}"
             draw_run(self.folder.path, self.records, title)
         return summary
+
+
+def _links(config: Config) -> str:
+    """The links of a run in a few words."""
+    if config.method_traits.perfect_links or config.channel == "perfect":
+        return "perfect links"
+    if config.channel == "trace":
+        return f"links of {config.trace}"
+    if config.channel == "bernoulli":
+        return f"outage {config.pe}" if isinstance(config.pe, float) else "an outage per link"
+    if all(isinstance(value, float) for value in (config.snr, config.rate, config.sigma2)):
+        return f"SNR {config.snr:g}, R {config.rate:g}"
+    return "Rayleigh links, each its own"
 
 
 def _median_seconds(records: list[RoundRecord]) -> dict[str, float]:

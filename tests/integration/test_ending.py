@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -46,15 +47,17 @@ def _nodes(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def _listening(processes: list[psutil.Process]) -> set[int]:
-    connections = [c for process in processes for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
-    return {connection.laddr[1] for connection in connections}
+    return _listening_ports(connection for process in processes for connection in process.net_connections("tcp"))
+
+
+def _listening_ports(connections: Iterable[Any]) -> set[int]:
+    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 def _all_gone(family: list[psutil.Process], ports: set[int]) -> None:
     _, alive = psutil.wait_procs(family, timeout=SECONDS_TO_END)
     assert not alive
-    busy = {c.laddr[1] for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
-    assert not ports & busy
+    assert not ports & _listening_ports(psutil.net_connections("tcp"))
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

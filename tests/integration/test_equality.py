@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dncfl.common.config import load_config
+from dncfl.launch.simulate import replay_run, simulate_run
 from tests.integration.processes import call, summary
 
 METHODS = ["dnc", "qfl", "nonanonymous", "anonymous"]
@@ -17,10 +19,13 @@ def _lines(path: Path) -> list[dict[str, object]]:
     return [{name: value for name, value in line.items() if name not in ("bytes", "seconds")} for line in lines]
 
 
-def _equal(tmp_path: Path, *options: object) -> dict[str, object]:
-    run = summary("run", *options, "--out", "run", cwd=tmp_path)
-    simulated = summary("simulate", *options, "--out", "simulated", cwd=tmp_path)
-    replayed = summary("replay", "run", "--out", "replayed", cwd=tmp_path)
+def _equal(tmp_path: Path, options: dict[str, object]) -> dict[str, object]:
+    """The summary of a run over sockets, once the reference and the replay, computed here, have been found equal."""
+    arguments = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", value)]
+    run = summary("run", *arguments, "--out", "run", cwd=tmp_path)
+    simulated = simulate_run(load_config(None, options | {"out": str(tmp_path / "simulated")}))
+    recorded = load_config(tmp_path / "run" / "config.toml", {"out": str(tmp_path / "replayed")})
+    replayed = replay_run(recorded, tmp_path / "run")
     assert run["model_sha256"] == simulated["model_sha256"] == replayed["model_sha256"]
     assert replayed["matches"]
     for name in ("simulated", "replayed"):
@@ -29,9 +34,10 @@ def _equal(tmp_path: Path, *options: object) -> dict[str, object]:
     return run
 
 
-@pytest.mark.parametrize(("method", "partition"), product(METHODS, ["iid", "classes:1"]))
+@pytest.mark.parametrize(("method", "partition"), list(product(METHODS, ["iid", "classes:1"])))
 def test_all_methods(tmp_path: Path, method: str, partition: str) -> None:
-    run = _equal(tmp_path, "--method", method, "--partition", partition, "--rounds", 5, "--clients", 10, "--snr", 3)
+    options = {"method": method, "partition": partition, "rounds": 5, "clients": 10, "snr": 3, "local_epochs": 1}
+    run = _equal(tmp_path, options)
     assert run["rounds_done"] == 5
     traces = (tmp_path / "run" / "trace.jsonl").read_text()
     assert ("e" in traces.replace('"relay"', "").replace('"attempt"', "")) == (method != "qfl")
@@ -40,24 +46,26 @@ def test_all_methods(tmp_path: Path, method: str, partition: str) -> None:
 @pytest.mark.parametrize(
     ("clients", "options"),
     [
-        (2, ["--pe", 0.7, "--rounds", 6]),
-        (3, ["--pe", 0.7, "--rounds", 6]),
-        (3, ["--pe", 0.7, "--rounds", 6, "--decode", "partial"]),
-        (16, ["--pe", 0.7, "--rounds", 2, "--relay-slots", 1, "--max-attempts", 2, "--local-epochs", 1]),
-        (20, ["--pe", 0.4, "--rounds", 1, "--bound", "adaptive", "--local-epochs", 1, "--partition", "dirichlet:0.5"]),
+        (2, {"pe": 0.7, "rounds": 6}),
+        (3, {"pe": 0.7, "rounds": 6}),
+        (3, {"pe": 0.7, "rounds": 6, "decode": "partial"}),
+        (16, {"pe": 0.7, "rounds": 2, "relay_slots": 1, "max_attempts": 2}),
+        (20, {"pe": 0.4, "rounds": 1, "bound": "adaptive", "partition": "dirichlet:0.5"}),
     ],
 )
-def test_repeats_partial_decodes_and_other_fields(tmp_path: Path, clients: int, options: list[object]) -> None:
-    run = _equal(tmp_path, "--clients", clients, *options)
+def test_repeats_partial_decodes_and_other_fields(tmp_path: Path, clients: int, options: dict[str, object]) -> None:
+    run = _equal(tmp_path, {"clients": clients, "local_epochs": 1} | options)
     rounds = _lines(tmp_path / "run" / "metrics.jsonl")
     assert len(rounds) == run["rounds_done"]
     if clients <= 3:
         assert any(len(line["recovered"]) < clients for line in rounds)  # type: ignore[arg-type]  # a list in JSON
-        assert (run["attempts"] > run["rounds_done"]) == ("partial" not in options)  # type: ignore[operator]
+        assert (run["attempts"] > run["rounds_done"]) == ("decode" not in options)  # type: ignore[operator]
 
 
 def test_a_changed_trace_gives_another_model_and_says_so(tmp_path: Path) -> None:
-    summary("run", "--clients", 2, "--rounds", 2, "--pe", 0.5, "--method", "nonanonymous", "--out", "run", cwd=tmp_path)
+    arguments = ["--clients", 2, "--rounds", 2, "--pe", 0.5, "--method", "nonanonymous", "--out", "run"]
+    summary("simulate", *arguments, cwd=tmp_path)
+    assert summary("replay", "run", "--out", "same", cwd=tmp_path)["matches"]
     trace = tmp_path / "run" / "trace.jsonl"
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     last = lines[-1]["slot1"]
