@@ -44,12 +44,9 @@ class Display(Observer):
         if missing:
             self.now(f"waiting for {_nodes(missing)}")
 
-    def communicating(self, round: int, attempt: int, pending: tuple[int, ...]) -> None:
+    def communicating(self, round: int, attempt: int, slots_over: int, num_slots: int) -> None:
         again = "" if attempt == 1 else f", attempt {attempt}"
-        self.now(
-            f"round {round}/{self._config.rounds}{again}: {self._config.clients - len(pending)} of "
-            f"{self._config.clients} nodes through"
-        )
+        self.now(f"round {round}/{self._config.rounds}{again}: {slots_over} of {num_slots} transmissions")
 
     def round_done(self, record: RoundRecord) -> None:
         rounds, num_clients = self._config.rounds, self._config.clients

@@ -36,14 +36,11 @@ def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iter
         while communication.attempt == 0 or communication.must_repeat:
             communication.repeat()
         decoded = perf_counter()
-        model.absorb({m: updates[m].message for m in communication.recovered}, round)
-        aggregated = perf_counter()
-        accuracy, loss = model.evaluate()
-        evaluated = perf_counter()
+        step = model.step({m: updates[m].message for m in communication.recovered}, round)
         record = RoundRecord(
             round=round,
-            accuracy=accuracy,
-            loss=loss,
+            accuracy=step.accuracy,
+            loss=step.loss,
             train_loss=sum(update.train_loss for update in updates) / config.clients,
             recovered=communication.recovered,
             direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
@@ -56,9 +53,9 @@ def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iter
                 "training": sum(update.train_seconds for update in updates),
                 "quantise": sum(update.encode_seconds for update in updates),
                 "decode": decoded - trained,
-                "aggregate": aggregated - decoded,
-                "evaluate": evaluated - aggregated,
-                "total": evaluated - started,
+                "aggregate": step.aggregate_seconds,
+                "evaluate": step.evaluate_seconds,
+                "total": perf_counter() - started,
             },
         )
         yield record, communication.traces

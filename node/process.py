@@ -90,7 +90,7 @@ class NodeProcess:
             await self._send(wire.Failed(node=self._node, reason=str(error)[:2000]))
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}\n{traceback.format_exc()[-4000:]}"
+            reason = f"{type(error).__name__}: {error}"[:2000] + f"\n{traceback.format_exc()[-4000:]}"
             await self._send(wire.Failed(node=self._node, reason=reason))
             raise
         except asyncio.CancelledError:

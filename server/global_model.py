@@ -1,7 +1,9 @@
 """The global model at the PS: θ, and its accuracy on the test set."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
+from time import perf_counter
 
 import torch
 
@@ -12,6 +14,16 @@ from dncfl.common.tasks.data import load_dataset
 from dncfl.common.tasks.model import Vector, build_model, load_vector, named_tensors, to_vector
 from dncfl.common.tasks.training import evaluate
 from dncfl.server.aggregation import aggregate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of θ: the test accuracy (0..1) and loss after it, and what it took."""
+
+    accuracy: float
+    loss: float
+    aggregate_seconds: float
+    evaluate_seconds: float
 
 
 class GlobalModel:
@@ -27,14 +39,19 @@ class GlobalModel:
             raise DataError(f"the test set of {config.dataset} is empty")
         self.theta: Vector = to_vector(self._model)
 
-    def absorb(self, messages: Mapping[int, Symbols], round: int) -> None:
-        """Aggregate the recovered messages of a round into θ. Raises ChecksumError for a damaged one."""
+    def step(self, messages: Mapping[int, Symbols], round: int) -> Step:
+        """Move θ by the recovered messages of a round, and test it. Raises ChecksumError for a damaged message."""
+        started = perf_counter()
         self.theta = aggregate(self._config, self.theta, messages, round)
-
-    def evaluate(self) -> tuple[float, float]:
-        """The test accuracy (0..1) and loss of θ."""
+        aggregated = perf_counter()
         load_vector(self._model, self.theta)
-        return evaluate(self._model, self._test)
+        accuracy, loss = evaluate(self._model, self._test)
+        return Step(
+            accuracy=accuracy,
+            loss=loss,
+            aggregate_seconds=aggregated - started,
+            evaluate_seconds=perf_counter() - aggregated,
+        )
 
     @property
     def num_parameters(self) -> int:

@@ -47,8 +47,8 @@ class Observer:
     def waiting(self, missing: tuple[int, ...]) -> None:
         """These nodes are not ready yet."""
 
-    def communicating(self, round: int, attempt: int, pending: tuple[int, ...]) -> None:
-        """An attempt goes on, and these nodes are not through."""
+    def communicating(self, round: int, attempt: int, slots_over: int, num_slots: int) -> None:
+        """An attempt goes on, and so many of all nodes' slots are over."""
 
     def round_done(self, record: RoundRecord) -> None:
         """A round is recorded."""
@@ -72,7 +72,6 @@ class ServerProcess:
         self._last_heard: dict[int, float] = {}
         self._bytes: dict[str, Counter[str]] = {"down": Counter(), "up": Counter(), "peers": Counter()}
         self._round_started = 0.0
-        self._at = (0, 0)
         self.num_rejected = 0
 
     @contextmanager
@@ -123,7 +122,7 @@ class ServerProcess:
             if self._protocol.state in (protocol.State.JOINING, protocol.State.CONNECTING):
                 self._observer.waiting(self._protocol.missing)
             elif self._protocol.state is protocol.State.COLLECTING:
-                self._observer.communicating(*self._at, self._protocol.pending)
+                self._observer.communicating(*self._protocol.progress)
 
     async def _perform(self, action: protocol.Action) -> None:
         match action:
@@ -144,32 +143,34 @@ class ServerProcess:
                     await self._send(address, wire.Peers(endpoints=endpoints))
             case protocol.StartRound(round):
                 self._round_started = perf_counter()
-                self._at = (round, 1)
                 await self._publish("model", wire.Model(round=round), self._model.theta.astype("<f4", copy=False).data)
             case protocol.AskRepeat(round, attempt):
-                self._at = (round, attempt)
                 await self._publish("control", wire.Repeat(round=round, attempt=attempt))
             case protocol.CloseRound(round):
-                in_thread = asyncio.get_running_loop().run_in_executor(self._worker, self._close_round, action)
-                self._observer.round_done(await in_thread)
+                loop, traffic = asyncio.get_running_loop(), self._traffic()
+                self._observer.round_done(await loop.run_in_executor(self._worker, self._close_round, action, traffic))
                 self._events.put_nowait(protocol.RoundClosed(round))
 
-    def _close_round(self, action: protocol.CloseRound) -> RoundRecord:
+    def _traffic(self) -> dict[str, dict[str, int]]:
+        """The bytes since the last call, by direction and kind."""
+        traffic = {direction: dict(counts) for direction, counts in self._bytes.items()}
+        for counts in self._bytes.values():
+            counts.clear()
+        return traffic
+
+    def _close_round(self, action: protocol.CloseRound, traffic: dict[str, dict[str, int]]) -> RoundRecord:
         """Decode, aggregate, evaluate and record, in a thread of its own."""
         config, reports = self._config, action.reports
         collected = perf_counter()
         messages = action.decoder.messages()
         decoded = perf_counter()
-        self._model.absorb(messages, action.round)
-        aggregated = perf_counter()
-        accuracy, loss = self._model.evaluate()
-        evaluated = perf_counter()
+        step = self._model.step(messages, action.round)
         training = max(report.train_seconds for report in reports)
         quantise = max(report.encode_seconds for report in reports)
         record = RoundRecord(
             round=action.round,
-            accuracy=accuracy,
-            loss=loss,
+            accuracy=step.accuracy,
+            loss=step.loss,
             train_loss=sum(report.train_loss for report in reports) / config.clients,
             recovered=tuple(messages),
             direct=action.direct,
@@ -177,19 +178,17 @@ class ServerProcess:
             relay_slots=self._relay_slots * len(action.attempts),
             rank=action.decoder.rank,
             clip_fraction=sum(r.num_clipped for r in reports) / (config.clients * self._model.num_parameters),
-            bytes={direction: dict(counts) for direction, counts in self._bytes.items()},
+            bytes=traffic,
             seconds={
                 "training": training,
                 "quantise": quantise,
                 "network": collected - self._round_started - training - quantise,
                 "decode": decoded - collected,
-                "aggregate": aggregated - decoded,
-                "evaluate": evaluated - aggregated,
-                "total": evaluated - self._round_started,
+                "aggregate": step.aggregate_seconds,
+                "evaluate": step.evaluate_seconds,
+                "total": perf_counter() - self._round_started,
             },
         )
-        for counts in self._bytes.values():
-            counts.clear()
         self._record(record, action.attempts)
         return record
 

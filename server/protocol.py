@@ -169,9 +169,10 @@ class ServerProtocol:
         return tuple(m for m in range(self._code.num_clients) if m not in self._connected & self._hearing)
 
     @property
-    def pending(self) -> tuple[int, ...]:
-        """The nodes that the current attempt still waits for."""
-        return tuple(m for m in range(self._code.num_clients) if not self._is_through(m))
+    def progress(self) -> tuple[int, int, int, int]:
+        """Where communication stands: round, attempt, how many slots of all nodes are over, and how many there are."""
+        num_slots = self._code.num_clients * (1 + self._code.relay_slots)
+        return self._round, self._attempt, len(self._slots), num_slots
 
     def handle(self, event: Event) -> list[Action]:
         """The actions that an event leads to. Raises ProtocolError for one that cannot happen in this state."""
@@ -239,13 +240,10 @@ class ServerProtocol:
         self._reports[report.node] = report
         return self._close_when_complete()
 
-    def _is_through(self, node: int) -> bool:
-        last_slot = 1 + self._code.relay_slots
-        return node in self._reports and all((node, slot) in self._slots for slot in range(1, last_slot + 1))
-
     def _close_when_complete(self) -> list[Action]:
         num_clients = self._code.num_clients
-        if len(self._reports) < num_clients or len(self._slots) < num_clients * (1 + self._code.relay_slots):
+        _, _, slots_over, num_slots = self.progress
+        if len(self._reports) < num_clients or slots_over < num_slots:
             return []
         self._traces.append(self._trace())
         if must_repeat(self._config, self._attempt, self._decoder.involved, self._decoder.recoverable()):

@@ -6,6 +6,7 @@ as a new model has them. A variance that quantisation noise made negative is rea
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,8 +61,11 @@ def build_model(name: str, seed: int, device: str) -> nn.Module:
             raise ConfigError(f"model = {name}: {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model = {name}: must return a torch.nn.Module, not {type(model).__name__}")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device = cuda: torch finds no CUDA device here; use cpu")
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigError("device = cuda: torch finds no CUDA device here; use cpu")
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what CUDA's products need to be deterministic
+        torch.use_deterministic_algorithms(True)
     return model.to(device)
 
 

@@ -171,7 +171,7 @@ def test_the_server_counts_what_is_stale_and_goes_on() -> None:
         server.handle(event)
     slot = server_side.SlotOver(0, 1, 1, 1, Outcome.ERASED, (0,), None)
     assert server.handle(slot) == []
-    assert server.pending == (0, 1)
+    assert server.progress == (1, 1, 1, 2)
     for stale in (
         slot,
         server_side.SlotOver(1, 2, 1, 1, Outcome.ERASED, (1,), None),
