@@ -7,6 +7,7 @@ slot at once, so the draws of one slot at one receiver are one random stream wit
 
 from abc import ABC, abstractmethod
 from enum import Enum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from dncfl.common.randomness import Purpose, stream
 
 Flags = NDArray[np.bool_]
+Real = TypeVar("Real", float, NDArray[np.float64])
 
 
 class Outcome(Enum):
@@ -77,7 +79,7 @@ class RayleighChannel(RandomChannel):
     def __init__(self, seed: int, *, snr: NDArray[np.float64], rate: NDArray[np.float64], sigma2: NDArray[np.float64]) -> None:
         """snr (linear), rate (R, bits per real dimension) and sigma2 (σ²): one value per link, M × (M + 1) each."""
         super().__init__(seed)
-        self._threshold = (2 ** (2 * rate) - 1) / snr
+        self._threshold = fading_threshold(snr, rate)
         self._mean_gain = 2 * sigma2
 
     def _in_outage(self, rng: np.random.Generator, receiver: int) -> Flags:
@@ -107,6 +109,11 @@ class DropLayer:
         return Outcome.DELIVERED if self._flags[attempt, slot][sender] else Outcome.ERASED
 
 
+def fading_threshold(snr: Real, rate: Real) -> Real:
+    """g = (2^{2R} - 1)/SNR: a link whose gain |h|² is below it is in outage (section II-B of the letter)."""
+    return (2 ** (2 * rate) - 1) / snr
+
+
 def outage_probability(snr: float, rate: float, sigma2: float = 1.0) -> float:
-    """P_e = 1 - exp(-g / 2σ²) of one Rayleigh link, g = (2^{2R} - 1)/SNR (section II-B of the letter)."""
-    return float(-np.expm1(-(2 ** (2 * rate) - 1) / snr / (2 * sigma2)))
+    """P_e = 1 - exp(-g / 2σ²) of one Rayleigh link (section II-B of the letter)."""
+    return float(-np.expm1(-fading_threshold(snr, rate) / (2 * sigma2)))

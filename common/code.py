@@ -95,6 +95,6 @@ def _cauchy(num_clients: int, field: PrimeField) -> Symbols:
 
 def _as_flags(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     flags = np.asarray(value, dtype=bool)
-    if flags.shape != shape and flags.size != int(np.prod(shape)):
+    if flags.shape != shape:
         raise ValueError(f"{name} has shape {flags.shape}: must be {shape}")
-    return flags.reshape(shape)
+    return flags

@@ -23,6 +23,14 @@ MAX_CLIENTS = 255
 """The largest M whose field, p >= M², has symbols of 16 bits."""
 
 
+MAX_BOUND = 1e30
+"""The largest quantiser bound: far beyond any update, and far from overflow."""
+
+FADING = ("snr", "rate", "sigma2")
+FOLLOWS = ("channel", "field", "relay_slots", "batch_size")
+"""Settings that follow from others unless given."""
+
+
 class LinkTable(BaseModel):
     """A value for each link."""
 
@@ -40,6 +48,8 @@ def _link_value(value: object) -> object:
         except json.JSONDecodeError:
             value = None
     if isinstance(value, LinkTable) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        if isinstance(value, float) and not np.isfinite(value):
+            raise ValueError("must be a finite number")
         return value
     try:
         return LinkTable.model_validate(value)
@@ -57,8 +67,8 @@ def _bound(value: object) -> object:
         number = float(value)  # type: ignore[arg-type]  # anything that is no number is refused below
     except (TypeError, ValueError):
         number = -1.0
-    if not 0 < number < float("inf"):
-        raise ValueError("must be a positive number or 'adaptive'")
+    if not 0 < number <= MAX_BOUND:
+        raise ValueError(f"must be a positive number of at most {MAX_BOUND:g}, or 'adaptive'")
     return number
 
 
@@ -151,13 +161,15 @@ class Config(BaseModel):
             )
         if self.relay_slots > self.clients - 1:
             raise ConfigError(f"relay_slots = {self.relay_slots}: must be at most M-1 = {self.clients - 1}")
+        if self.pe is not None and (given := [name for name in FADING if name in self.model_fields_set]):
+            raise ConfigError(f"{given[0]} = {getattr(self, given[0])}: has no effect beside pe; give the one or the other")
         if self.pe is not None and self.channel != "bernoulli":
             raise ConfigError(f"channel = {self.channel!r}: pe is given, which only the bernoulli channel uses")
         if self.channel == "bernoulli" and self.pe is None:
             raise ConfigError("channel = 'bernoulli': needs pe, the outage probability")
         if (self.channel == "trace") != (self.trace is not None):
             raise ConfigError(f"channel = {self.channel!r}: the trace channel and trace = FILE need each other")
-        for name in ("snr", "rate", "sigma2", "pe"):
+        for name in (*FADING, "pe"):
             self._check_links(name)
         return self
 
@@ -194,32 +206,55 @@ class Config(BaseModel):
         return parse_partition(self.partition)
 
     def to_toml(self) -> str:
-        """The complete configuration as TOML, which runs again as it is: without the run folder, and without what is unset."""
-        values = self.model_dump(exclude_none=True, exclude={"out", "json_output"})
-        if self.pe is not None:
-            for unused in ("snr", "rate", "sigma2"):
-                values.pop(unused)
-        return tomli_w.dumps(values)
+        """The complete configuration as TOML, which runs again as it is, or with other settings in place of some.
+
+        What merely followed from other settings stands in comments, so that it still follows when these change. The run
+        folder is left out.
+        """
+        values = self._for_others()
+        followed = {name: values.pop(name) for name in FOLLOWS if name not in self.model_fields_set}
+        comments = "".join(f"# {line}\n" for line in tomli_w.dumps(followed).splitlines())
+        return f"{tomli_w.dumps(values)}\n# follows from the settings above:\n{comments}"
+
+    def to_json(self) -> str:
+        """The complete configuration for a node."""
+        return json.dumps(self._for_others())
+
+    def _for_others(self) -> dict[str, Any]:
+        """Every setting that has a value and an effect, but for those of this process alone."""
+        unused = set(FADING) if self.pe is not None else set()
+        return self.model_dump(exclude_none=True, exclude={"out", "json_output", *unused})
 
 
 def load_config(path: Path | None, overrides: Mapping[str, object]) -> Config:
-    """The configuration in a TOML file (if any) with some fields replaced.
+    """The configuration in a TOML file (if any) with some settings replaced.
 
-    Raises ConfigError, whose text has one line per mistake: the field, its value and what is allowed.
+    Links that are overridden take the place of the file's, be it by pe or by fading. Raises ConfigError, whose text has
+    one line per mistake: the setting, its value and what is allowed.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(path.read_text())
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    values = {key.replace("-", "_"): value for key, value in values.items()} | dict(overrides)
+    values = _read_toml(path) if path is not None else {}
+    if "pe" in overrides:
+        replaced = {*FADING, "channel"}
+    elif set(FADING) & set(overrides):
+        replaced = {"pe", "channel"}
+    else:
+        replaced = set()
+    kept = {name: value for name, value in values.items() if name not in replaced}
     try:
-        return Config.model_validate(values)
+        return Config.model_validate(kept | dict(overrides))
     except pydantic.ValidationError as error:
         raise ConfigError("\n".join(_explain(detail) for detail in error.errors() if _is_cause(detail))) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, with underscores for hyphens in their names. Raises ConfigError."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    return {key.replace("-", "_"): value for key, value in values.items()}
 
 
 def _is_cause(detail: Any) -> bool:

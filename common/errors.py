@@ -11,6 +11,7 @@
     ├── WireError        a frame off the network is malformed
     ├── ChecksumError    a decoded message does not prove itself
     ├── ProtocolError    an event came that the protocol does not allow: a defect in dncfl
+    ├── ModelError       a user's model raised an error in training or evaluation
     └── ReplayMismatch   a recomputed model differs from the recorded one
 
 Each class carries the exit code of a command that ends with it.
@@ -87,3 +88,9 @@ class ReplayMismatch(DncflError):
     """The recomputed model differs from the recorded one."""
 
     exit_code = 10
+
+
+class ModelError(DncflError):
+    """A user's model raised an error in training or evaluation; the text holds its traceback."""
+
+    exit_code = 11

@@ -14,8 +14,8 @@ T = TypeVar("T")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(Exception):
-    """The process was asked to stop by a signal."""
+class Interrupted(BaseException):
+    """The process was asked to stop by a signal. No handler of ordinary exceptions swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -65,6 +65,7 @@ async def _cancelled_by_signal(main: Coroutine[Any, Any, T], signals: Collection
         received.append(number)
         task.cancel()
 
+    before = {number: signal.getsignal(number) for number in signals}
     for number in signals:
         loop.add_signal_handler(number, stop, number)
     try:
@@ -74,8 +75,9 @@ async def _cancelled_by_signal(main: Coroutine[Any, Any, T], signals: Collection
             raise Interrupted(received[0]) from None
         raise
     finally:
-        for number in signals:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

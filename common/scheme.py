@@ -11,7 +11,7 @@ from dncfl.common.trace import TraceChannel, read_trace
 def network_code(config: Config) -> DiversityNetworkCode:
     """The code of a run; methods that do not relay have no relay slots."""
     relay_slots = config.relay_slots if config.method_traits.relays else 0
-    return DiversityNetworkCode(config.clients, relay_slots, config.field)
+    return DiversityNetworkCode(config.clients, relay_slots, min_field=config.field)  # a prime, so p is just this
 
 
 def channel(config: Config) -> Channel:

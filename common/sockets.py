@@ -12,12 +12,13 @@ LINGER_MS = 1000
 """How long a closing control socket may take to hand over its last words; what others still hold is of no use any more."""
 
 RECONNECT_MS = 20
-MAX_FRAME = 2**33
-"""Bytes of one frame: θ of 2^31 parameters as float32."""
+HANDSHAKE_MS = 10_000
+MAX_CONTROL_FRAME = 2**20
+"""Bytes of a control frame: the largest is a configuration with a value for each of 255 × 256 links."""
 
 
 def open_socket(context: zmq.asyncio.Context, kind: int) -> zmq.asyncio.Socket:
-    """A socket that never drops silently.
+    """A socket that never drops silently. It takes control frames; `expect_frames_of` lets it take larger ones.
 
     The high-water marks are off: a publisher never outruns its readers by more than one attempt, since the PS starts
     nothing new before every frame of the last is in.
@@ -26,8 +27,22 @@ def open_socket(context: zmq.asyncio.Context, kind: int) -> zmq.asyncio.Socket:
     socket.linger = LINGER_MS if kind in (zmq.ROUTER, zmq.DEALER) else 0
     socket.set_hwm(0)
     socket.reconnect_ivl = RECONNECT_MS
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    expect_frames_of(socket, MAX_CONTROL_FRAME)
     return socket
+
+
+def expect_frames_of(socket: zmq.asyncio.Socket, size: int) -> None:
+    """Let connections that are made from now on carry frames of up to `size` bytes; larger ones end the connection."""
+    socket.setsockopt(zmq.MAXMSGSIZE, max(size, MAX_CONTROL_FRAME))
+
+
+def connect(socket: zmq.asyncio.Socket, host: str, port: int) -> None:
+    """Connect to host:port. Raises NetworkError when that is no address; one that does not answer is tried for ever."""
+    try:
+        socket.connect(f"tcp://{host}:{port}")
+    except zmq.ZMQError as error:
+        raise NetworkError(f"cannot connect to {host}:{port}: {os.strerror(error.errno or 0)}") from error
 
 
 def bind(socket: zmq.asyncio.Socket, host: str, port: int | None) -> int:

@@ -41,8 +41,8 @@ def read_trace(path: Path) -> list[AttemptTrace]:
     """The attempts in a trace file. Raises DataError when it is missing or malformed."""
     try:
         lines = path.read_text().splitlines()
-    except OSError as error:
-        raise DataError(f"the trace {path} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the trace {path} cannot be read: {error}") from error
     try:
         return [AttemptTrace.model_validate(json.loads(line)) for line in lines if line.strip()]
     except (json.JSONDecodeError, pydantic.ValidationError) as error:

@@ -46,7 +46,8 @@ def ready_topic(subscriber: int | str) -> bytes:
 Node = Annotated[int, Field(ge=0, lt=MAX_CLIENTS, description="node number, from 0")]
 Round = Annotated[int, Field(ge=1, lt=2**32, description="round, from 1")]
 Attempt = Annotated[int, Field(ge=1, lt=2**32, description="attempt within the round, from 1")]
-Endpoint = Annotated[str, Field(pattern=r"^tcp://[^\s]{1,250}:\d{1,5}$", description="a ZeroMQ endpoint to connect to")]
+Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,250}$", description="host name or IPv4 address")]
+Port = Annotated[int, Field(ge=1, le=65535)]
 Text = Annotated[str, Field(max_length=8000, description="words for a person")]
 
 
@@ -60,18 +61,20 @@ class Header(BaseModel):
 
 
 class Join(Header):
-    """Node → PS: I am here; my publications are at this endpoint."""
+    """Node → PS: I am here; my publications are at this address."""
 
     kind: Literal["join"] = "join"
     node: Node
-    endpoint: Endpoint
+    host: Host
+    port: Port
 
 
 class Welcome(Header):
     """PS → node: you take part; this is the run. The configuration follows as a frame of JSON."""
 
     kind: Literal["welcome"] = "welcome"
-    downlink_port: int = Field(ge=1, le=65535, description="port of the PS's downlink, at the address of its control socket")
+    downlink_port: Port
+    """of the PS's downlink, at the address of its control socket"""
     num_parameters: int = Field(ge=1, le=2**31, description="d, the length of θ")
 
 
@@ -83,10 +86,11 @@ class Refused(Header):
 
 
 class Peers(Header):
-    """PS → node: all nodes are here; these are their endpoints in the order of their numbers."""
+    """PS → node: all nodes are here; these are the addresses of their publications in the order of their numbers."""
 
     kind: Literal["peers"] = "peers"
-    endpoints: Annotated[tuple[Endpoint, ...], Field(max_length=MAX_CLIENTS, strict=False)]
+    hosts: Annotated[tuple[Host, ...], Field(max_length=MAX_CLIENTS, strict=False)]
+    ports: Annotated[tuple[Port, ...], Field(max_length=MAX_CLIENTS, strict=False)]
 
 
 class Connected(Header):
@@ -100,6 +104,8 @@ class Alive(Header):
     """Both directions: I am still here. The PS answers each with another."""
 
     kind: Literal["alive"] = "alive"
+    busy: bool = False
+    """whether the node is loading data or training, so that nothing need be heard of it"""
 
 
 class Report(Header):

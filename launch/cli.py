@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,8 +10,7 @@ import click  # parses the command line, and proposes the option that was meant
 
 from dncfl import __version__
 from dncfl.common.config import Config, load_config
-from dncfl.common.errors import DncflError
-from dncfl.common.running import Interrupted, run_until_signal
+from dncfl.common.running import run_until_signal
 from dncfl.common.sockets import parse_address
 from dncfl.launch.local import LocalNodes
 from dncfl.node.settings import NodeSettings
@@ -28,7 +26,7 @@ def config_options(command: F) -> F:
         default = "" if field.is_required() or field.default_factory or field.default is None else f" [{field.default}]"
         help_text = f"{field.description}{default}"
         if field.annotation is bool:
-            command = click.option(flag, name, is_flag=True, default=None, help=field.description)(command)
+            command = click.option(flag, field.alias or name, is_flag=True, default=None, help=field.description)(command)
         else:
             command = click.option(flag, name, metavar="VALUE", help=help_text)(command)
     return command
@@ -82,6 +80,7 @@ def server(config_file: Path | None, bind: str, downlink_port: int | None, log_l
 @click.argument("number", type=click.IntRange(0))
 @click.option("--server", "address", default="127.0.0.1:5555", show_default=True, help="HOST:PORT of the PS")
 @click.option("--host", help="address of this machine that the PS and the other nodes reach")
+@click.option("--port", type=click.IntRange(1, 65535), help="port to be heard at; a free one unless given")
 @click.option("--data-root", help="folder with the data set on this machine")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="where this node trains")
 @click.option("--model", metavar="NAME", help="allow the run's own model, package.module:function, to be imported here")
@@ -113,7 +112,7 @@ def simulate(config_file: Path | None, log_level: str, **options: object) -> Non
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--out", metavar="VALUE", help="run folder to write; a new one under runs/ unless given")
 @click.option("--data-root", metavar="VALUE", help="folder with the data set, where it has moved")
-@click.option("--json", "json_output", is_flag=True, default=None, help="print the summary as one JSON object on stdout")
+@click.option("--json", is_flag=True, default=None, help="print the summary as one JSON object on stdout")
 @log_level_option
 def replay(run_folder: Path, log_level: str, **options: object) -> None:
     """Recompute the model of a recorded RUN from its trace, and compare the two."""
@@ -121,29 +120,6 @@ def replay(run_folder: Path, log_level: str, **options: object) -> None:
     from dncfl.launch.simulate import replay_run
 
     _report(config, replay_run(config, run_folder))
-
-
-def main() -> None:
-    """The console script: every error that is the user's ends in one line and an exit code of its own."""
-    try:
-        cli(standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        _fail(error.format_message(), error.exit_code)
-    except click.Abort:
-        _fail("aborted", 1)
-    except DncflError as error:
-        _fail(str(error), error.exit_code)
-    except Interrupted as interrupt:
-        _fail(str(interrupt), interrupt.exit_code)
-
-
-def _fail(message: str, exit_code: int) -> None:
-    for line in message.splitlines():
-        print(f"dncfl: {line}", file=sys.stderr)
-    sys.exit(exit_code)
 
 
 def _prepare(config_file: Path | None, options: Mapping[str, object], log_level: str) -> Config:

@@ -6,7 +6,7 @@ from rich.console import Console  # tables, colours and live lines on any termin
 from rich.status import Status
 
 from dncfl.common.config import Config
-from dncfl.server.process import Observer
+from dncfl.server.observer import Observer
 from dncfl.server.records import RoundRecord
 
 LEGEND = "nodes: D heard directly, r recovered through relays, - not recovered"
@@ -18,7 +18,7 @@ class Display(Observer):
     def __init__(self, config: Config, console: Console) -> None:
         self._config = config
         self._console = console
-        self._status: Status | None = Status("", console=console) if console.is_terminal else None
+        self._status: Status | None = Status("getting ready", console=console) if console.is_terminal else None
         self._started = perf_counter()
         self._headed = False
 

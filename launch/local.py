@@ -46,7 +46,7 @@ class LocalNodes:
         self._context = multiprocessing.get_context("forkserver")
         self._processes: list[ForkServerProcess] = []
         self._context.set_forkserver_preload([*PRELOADED, PRELOADED_FOR[config.dataset]])
-        with _one_thread_each():
+        with _one_thread_each(), _ignoring_interrupts():
             ensure_running()
 
     def start(self, host: str, port: int) -> None:
@@ -83,6 +83,11 @@ class LocalNodes:
             for process in self._processes:
                 loop.remove_reader(process.sentinel)
 
+    def terminate(self) -> None:
+        """Ask all nodes to leave at once."""
+        for process in self._processes:
+            process.terminate()
+
     def stop(self) -> None:
         """Let the nodes leave, and kill those that have not after a grace period."""
         deadline = monotonic() + GRACE_SECONDS
@@ -115,9 +120,20 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """What is started here ignores Ctrl-C, which a terminal sends to the whole group: the launcher tells it when to stop."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _run_node(settings: NodeSettings, log_level: str) -> None:
     """The whole life of a node process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the launcher tells the nodes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s: %(message)s")
     try:
         run_until_signal(_until_launcher_ends(settings), [signal.SIGTERM])

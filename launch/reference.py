@@ -19,13 +19,13 @@ from dncfl.common.trace import NOT_LISTENED, AttemptTrace
 from dncfl.node.trainer import local_trainers
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.policy import must_repeat
-from dncfl.server.records import RoundRecord
+from dncfl.server.records import RoundRecord, clip_fraction, mean_train_loss
 
 Flags = NDArray[np.bool_]
 
 
 def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iterator[tuple[RoundRecord, list[AttemptTrace]]]:
-    """The rounds of a run, one by one, moving `model` along."""
+    """The rounds of a run, one by one; `model` takes each step once its record has been taken."""
     clients = range(config.clients)
     trainers = local_trainers(config, clients)
     for round in range(1, config.rounds + 1):
@@ -41,13 +41,13 @@ def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iter
             round=round,
             accuracy=step.accuracy,
             loss=step.loss,
-            train_loss=sum(update.train_loss for update in updates) / config.clients,
+            train_loss=mean_train_loss(updates),
             recovered=communication.recovered,
             direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
             attempts=communication.attempt,
             relay_slots=communication.code.relay_slots * communication.attempt,
             rank=communication.rank,
-            clip_fraction=sum(u.num_clipped for u in updates) / (config.clients * model.num_parameters),
+            clip_fraction=clip_fraction(updates, model.num_parameters),
             bytes={},
             seconds={
                 "training": sum(update.train_seconds for update in updates),
@@ -59,6 +59,7 @@ def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iter
             },
         )
         yield record, communication.traces
+        model.theta = step.theta
 
 
 class Communication:

@@ -26,7 +26,11 @@ def serve_locally(config: Config, nodes: LocalNodes) -> dict[str, Any]:
                 try:
                     nodes.start(LOOPBACK, port)
                     await run_beside(server.serve(), nodes.watch())
+                except BaseException:
+                    nodes.terminate()  # some may not have joined, and hear nothing from the PS
+                    raise
                 finally:
+                    session.counts = server.counts
                     nodes.stop()
 
         return session.carry_out(lambda: run_until_signal(work()))
@@ -41,6 +45,9 @@ def serve_by_hand(config: Config, host: str, port: int, downlink_port: int | Non
             server = ServerProcess(config, session.model, session.add_round, display)
             with server.listening(host, port, downlink_port) as bound:
                 display.announce(f"nodes join by: dncfl node NUMBER --server {host}:{bound}   (NUMBER 0..{config.clients - 1})")
-                await server.serve()
+                try:
+                    await server.serve()
+                finally:
+                    session.counts = server.counts
 
         return session.carry_out(lambda: run_until_signal(work()))

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any
 
 from dncfl.common.config import Config
-from dncfl.common.errors import DncflError
 from dncfl.common.running import Interrupted
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.display import Display
@@ -29,6 +28,7 @@ class Session:
         self.model = GlobalModel(config)
         self.folder = RunFolder(config)
         self.records: list[RoundRecord] = []
+        self.counts: dict[str, int] = {}
         self._command = command
         self._started = perf_counter()
 
@@ -45,9 +45,9 @@ class Session:
         """
         try:
             work()
-        except (DncflError, Interrupted) as error:
+        except (Exception, Interrupted) as error:
             if self.records:
-                self._finish(str(error))
+                self._finish(str(error) or type(error).__name__)
                 self.display.announce(f"the {len(self.records)} finished rounds are in {self.folder.path}")
             else:
                 self.folder.discard()
@@ -71,6 +71,7 @@ class Session:
             "model_sha256": self.model.sha256,
             "num_parameters": self.model.num_parameters,
             "seconds": round(perf_counter() - self._started, 3),
+            **self.counts,
             "median_round_seconds": _median_seconds(self.records),
             "versions": {"python": platform.python_version()}
             | {name: importlib.metadata.version(name) for name in RECORDED_VERSIONS},

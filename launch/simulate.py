@@ -8,8 +8,7 @@ from rich.console import Console
 
 from dncfl.common.channel import Channel
 from dncfl.common.config import Config
-from dncfl.common.errors import ConfigError, ReplayMismatch, StorageError
-from dncfl.common.running import interrupted_by_signal
+from dncfl.common.errors import ReplayMismatch, StorageError
 from dncfl.common.scheme import channel
 from dncfl.common.trace import TraceChannel, read_trace
 from dncfl.launch.display import Display
@@ -31,22 +30,19 @@ def replay_run(config: Config, run_folder: Path) -> dict[str, Any]:
     attempts = read_trace(run_folder / TRACE)
     try:
         recorded = json.loads((run_folder / SUMMARY).read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise StorageError(f"{run_folder / SUMMARY} cannot be read: {error}; only a run that ended can be compared") from None
-    rounds_done = recorded["rounds_done"]
-    if not rounds_done:
-        raise ConfigError(f"{run_folder} holds no finished round to replay")
+        rounds_done, recorded_hash = int(recorded["rounds_done"]), str(recorded["model_sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise StorageError(f"{run_folder / SUMMARY} is no summary of a run that ended ({reason})") from None
     done = config.model_copy(update={"rounds": rounds_done})
     summary = _compute("replay", done, TraceChannel(attempts, config.clients))
-    if summary["model_sha256"] != recorded["model_sha256"]:
-        raise ReplayMismatch(
-            f"the replayed model {summary['model_sha256']} differs from the recorded {recorded['model_sha256']}"
-        )
+    if summary["model_sha256"] != recorded_hash:
+        raise ReplayMismatch(f"the replayed model {summary['model_sha256']} differs from the recorded {recorded_hash}")
     return summary | {"matches": True}
 
 
 def _compute(command: str, config: Config, links: Channel) -> dict[str, Any]:
-    with interrupted_by_signal(), Display(config, Console(stderr=True)) as display:
+    with Display(config, Console(stderr=True)) as display:
         session = Session(command, config, display)
 
         def work() -> None:

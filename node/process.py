@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import numpy as np
 import pydantic
@@ -27,7 +28,8 @@ from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
-from dncfl.common.sockets import bind, open_socket
+from dncfl.common.sockets import bind, connect, expect_frames_of, open_socket
+from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import letters
 from dncfl.node import protocol
 from dncfl.node.protocol import NodeProtocol
@@ -40,24 +42,18 @@ T = TypeVar("T")
 H = TypeVar("H", wire.Welcome, wire.Peers, wire.Stop)
 
 
-class TrainingStopped(Exception):
-    """Local training was given up because the node leaves."""
-
-
 class NodeProcess:
     """One node, from joining to the end of the run."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
         self._node = settings.node
-        self._patience = settings.patience
-        self._welcomed = False
         self._last_heard = monotonic()
         self._control_headers: asyncio.Queue[tuple[wire.FromServer, list[bytes]]] = asyncio.Queue()
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
         self._bytes_from_peers: Counter[int] = Counter()
         self._leaving = threading.Event()
-        self.num_rejected = 0
+        self._busy = False
 
     async def run(self) -> None:
         """Take part until the PS says that the run is over.
@@ -71,7 +67,8 @@ class NodeProcess:
             self._downlink = open_socket(context, zmq.SUB)
             self._uplink = open_socket(context, zmq.XPUB)
             self._peers = open_socket(context, zmq.SUB)
-            self._control.connect(f"tcp://{self._settings.server_host}:{self._settings.server_port}")
+            self._control.setsockopt(zmq.ROUTING_ID, f"{self._node}-{uuid4().hex}".encode())
+            connect(self._control, self._settings.server_host, self._settings.server_port)
             with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
                 try:
                     await self._tell_failures()
@@ -83,7 +80,7 @@ class NodeProcess:
     async def _tell_failures(self) -> None:
         """Take part, and tell the PS of whatever ends it on this side."""
         try:
-            await run_beside(self._take_part(), self._read_control(), self._keep_alive())
+            await run_beside(self._take_part(), self._read_control())
         except (RunStopped, NetworkError):
             raise
         except DncflError as error:
@@ -99,25 +96,19 @@ class NodeProcess:
 
     async def _take_part(self) -> None:
         host = self._settings.host or _address_towards(self._settings.server_host)
-        port = bind(self._uplink, host, None)
-        await self._send(wire.Join(node=self._node, endpoint=f"tcp://{host}:{port}"))
-        welcome, config = await self._welcome()
-        code = network_code(config)
-        listens = code.relay_slots > 0
-        radio = Radio(code, channel(config), self._node, SIDE_SYMBOLS + welcome.num_parameters)
-        trainer = (await self._in_thread(local_trainers, config, [self._node]))[0]
-        self._hear_server(welcome)
-        await run_beside(
-            self._meet_and_stay(config.clients, listens=listens),
-            self._read_downlink(welcome.num_parameters),
-            self._read_peers(radio),
-            self._follow(NodeProtocol(self._node, config.clients, listens=listens), code, radio, trainer),
-        )
+        port = bind(self._uplink, host, self._settings.port)
+        await self._send(wire.Join(node=self._node, host=host, port=port))
+        try:
+            async with asyncio.timeout(self._settings.patience):
+                welcome, config = await self._welcome()
+        except TimeoutError:
+            where = f"{self._settings.server_host}:{self._settings.server_port}"
+            raise NetworkError(f"the PS at {where} does not answer within {self._settings.patience:g} s") from None
+        await run_beside(self._serve(welcome, config), self._keep_alive(config.patience))
 
     async def _welcome(self) -> tuple[wire.Welcome, Config]:
         """Wait until the PS admits this node, and read the run's configuration with what differs on this machine."""
         header, frames = await self._expect(wire.Welcome)
-        self._welcomed = True
         try:
             config = Config.model_validate_json(frames[0] if frames else b"")
         except pydantic.ValidationError as error:
@@ -127,24 +118,40 @@ class NodeProcess:
                 f"the run trains the model {config.model}; start this node with --model {config.model} to allow its import"
             )
         here = {name: getattr(self._settings, name) for name in ("data_root", "device", "trace")}
-        self._patience = config.patience
         return header, config.model_copy(update={name: value for name, value in here.items() if value is not None})
 
+    async def _serve(self, welcome: wire.Welcome, config: Config) -> None:
+        """Load the data, connect, and follow the rounds to the end."""
+        code = network_code(config)
+        listens = code.relay_slots > 0
+        num_symbols = SIDE_SYMBOLS + welcome.num_parameters
+        radio = Radio(code, channel(config), self._node, num_symbols)
+        trainer = (await self._in_thread(local_trainers, config, [self._node]))[0]
+        self._hear_server(welcome)
+        expect_frames_of(self._peers, 2 * num_symbols)
+        await run_beside(
+            self._meet_and_stay(config.clients, listens=listens),
+            self._read_downlink(welcome.num_parameters),
+            self._read_peers(radio),
+            self._follow(NodeProtocol(self._node, config.clients, listens=listens), code, radio, trainer),
+        )
+
     def _hear_server(self, welcome: wire.Welcome) -> None:
-        self._downlink.connect(f"tcp://{self._settings.server_host}:{welcome.downlink_port}")
+        expect_frames_of(self._downlink, 4 * welcome.num_parameters)
+        connect(self._downlink, self._settings.server_host, welcome.downlink_port)
         for topic in (wire.TOPIC_DOWNLINK, wire.ready_topic(self._node)):
             self._downlink.subscribe(topic)
 
     async def _meet_and_stay(self, num_clients: int, *, listens: bool) -> None:
         """Meet the peers, wait until all who must hear this node do, tell the PS, and wait for the end."""
         introduction, _ = await self._expect(wire.Peers)
-        if len(introduction.endpoints) != num_clients:
-            raise WireError(f"the PS introduced {len(introduction.endpoints)} nodes: must be {num_clients}")
+        if not len(introduction.hosts) == len(introduction.ports) == num_clients:
+            raise WireError(f"the PS introduced {len(introduction.hosts)} nodes: must be {num_clients}")
         listeners = {wire.ready_topic(wire.SERVER_NAME)}
         if listens:
-            peers = {m: endpoint for m, endpoint in enumerate(introduction.endpoints) if m != self._node}
-            for endpoint in peers.values():
-                self._peers.connect(endpoint)
+            peers = [m for m in range(num_clients) if m != self._node]
+            for m in peers:
+                connect(self._peers, introduction.hosts[m], introduction.ports[m])
             for topic in (wire.TOPIC_MESSAGE, wire.ready_topic(self._node)):
                 self._peers.subscribe(topic)
             listeners |= {wire.ready_topic(m) for m in peers}
@@ -210,15 +217,13 @@ class NodeProcess:
             raise WireError(f"the PS sent {header.kind} where {kind.__name__.lower()} is due")
         return header, frames
 
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, patience: float) -> None:
         """Tell the PS that this node is there, and raise NetworkError when the PS is silent for too long."""
         while True:
-            await self._send(wire.Alive())
-            await asyncio.sleep(self._patience / 10)
-            if monotonic() - self._last_heard > self._patience:
-                where = f"{self._settings.server_host}:{self._settings.server_port}"
-                since = "has been silent for" if self._welcomed else "does not answer within"
-                raise NetworkError(f"the PS at {where} {since} {self._patience:g} s")
+            await self._send(wire.Alive(busy=self._busy))
+            await asyncio.sleep(patience / 10)
+            if monotonic() - self._last_heard > patience:
+                raise NetworkError(f"the PS has been silent for {patience:g} s")
 
     async def _read_downlink(self, num_parameters: int) -> None:
         while True:
@@ -256,14 +261,18 @@ class NodeProcess:
         await self._uplink.send_multipart(frames, copy=False)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
+        """Let a function that blocks run in the worker thread; the PS is told that this node is busy."""
+        self._busy = True
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
+        finally:
+            self._busy = False
 
     def _stop_when_leaving(self) -> None:
         if self._leaving.is_set():
             raise TrainingStopped
 
     def _reject(self, error: WireError) -> None:
-        self.num_rejected += 1
         log.warning("node %d rejected a frame: %s", self._node, error)
 
 

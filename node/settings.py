@@ -14,6 +14,7 @@ class NodeSettings:
     server_host: str
     server_port: int
     host: str | None = None
+    port: int | None = None
     data_root: str | None = None
     device: str | None = None
     trace: str | None = None

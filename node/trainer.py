@@ -15,8 +15,8 @@ from dncfl.common.message import QuantisedUpdate, encode_message
 from dncfl.common.quantiser import Quantiser, adaptive_bound
 from dncfl.common.randomness import Purpose, stream
 from dncfl.common.tasks.data import Samples, load_dataset
-from dncfl.common.tasks.model import Vector, build_model, load_vector, named_tensors, to_vector
-from dncfl.common.tasks.training import Recipe, train
+from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, to_vector
+from dncfl.common.tasks.training import Recipe, TrainingStopped, train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +42,22 @@ class LocalTrainer:
         self._recipe = Recipe(epochs=config.local_epochs, batch_size=config.batch_size, lr=config.lr, momentum=config.momentum)
 
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
-        """Train from θ and encode Q(Δθ). Raises UpdateRefused when Δθ is not finite, and whatever `before_step` raises."""
+        """Train from θ and encode Q(Δθ). `before_step` may end it by raising TrainingStopped.
+
+        Raises UpdateRefused when Δθ is not finite, ModelError when the model raises an error.
+        """
         started = perf_counter()
         load_vector(self._model, theta)
-        loss = train(
-            self._model,
-            self.samples,
-            self._recipe,
-            seed=self._config.seed,
-            round=round,
-            client=self._client,
-            before_step=before_step,
-        )
+        with model_errors(f"training at node {self._client} in round {round}", but=TrainingStopped):
+            loss = train(
+                self._model,
+                self.samples,
+                self._recipe,
+                seed=self._config.seed,
+                round=round,
+                client=self._client,
+                before_step=before_step,
+            )
         delta = to_vector(self._model) - theta
         trained = perf_counter()
         self._refuse_unless_finite(delta, round)

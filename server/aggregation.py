@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dncfl.common.config import Config
 from dncfl.common.field import Symbols
@@ -26,6 +27,8 @@ def aggregate(config: Config, theta: Vector, messages: Mapping[int, Symbols], ro
     for bound in sorted({update.bound for update in updates}):
         levels = [update.levels for update in updates if update.bound == bound]
         quantiser = Quantiser(levels=config.levels, bound=bound)
-        # Σ Q(Δθ_m) = κ·Σ levels - n·B: whole levels are summed first, so that no rounding depends on the order
-        total += update_weight * (quantiser.step * np.sum(levels, axis=0, dtype=np.int64) - len(levels) * bound)
+        summed: NDArray[np.int64] = np.sum(
+            levels, axis=0, dtype=np.int64
+        )  # whole numbers, so that no rounding depends on the order
+        total += update_weight * quantiser.dequantise(summed, count=len(levels))
     return total.astype(np.float32)

@@ -1,6 +1,6 @@
 """The global model at the PS: θ, and its accuracy on the test set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter
@@ -11,15 +11,16 @@ from dncfl.common.config import Config
 from dncfl.common.errors import DataError
 from dncfl.common.field import Symbols
 from dncfl.common.tasks.data import load_dataset
-from dncfl.common.tasks.model import Vector, build_model, load_vector, named_tensors, to_vector
-from dncfl.common.tasks.training import evaluate
+from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, to_vector
+from dncfl.common.tasks.training import TrainingStopped, evaluate
 from dncfl.server.aggregation import aggregate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step of θ: the test accuracy (0..1) and loss after it, and what it took."""
+    """One step of θ: the new θ, its test accuracy (0..1) and loss, and what it took."""
 
+    theta: Vector
     accuracy: float
     loss: float
     aggregate_seconds: float
@@ -39,14 +40,20 @@ class GlobalModel:
             raise DataError(f"the test set of {config.dataset} is empty")
         self.theta: Vector = to_vector(self._model)
 
-    def step(self, messages: Mapping[int, Symbols], round: int) -> Step:
-        """Move θ by the recovered messages of a round, and test it. Raises ChecksumError for a damaged message."""
+    def step(self, messages: Mapping[int, Symbols], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
+        """A new θ by the recovered messages of a round, tested; the model takes it by `theta = step.theta`.
+
+        `before_batch` may end it by raising TrainingStopped. Raises ChecksumError for a damaged message, ModelError when the
+        model raises an error.
+        """
         started = perf_counter()
-        self.theta = aggregate(self._config, self.theta, messages, round)
+        theta = aggregate(self._config, self.theta, messages, round)
         aggregated = perf_counter()
-        load_vector(self._model, self.theta)
-        accuracy, loss = evaluate(self._model, self._test)
+        load_vector(self._model, theta)
+        with model_errors(f"evaluation after round {round}", but=TrainingStopped):
+            accuracy, loss = evaluate(self._model, self._test, before_batch)
         return Step(
+            theta=theta,
             accuracy=accuracy,
             loss=loss,
             aggregate_seconds=aggregated - started,

@@ -12,6 +12,7 @@ Seconds of a round, which add up to `total`:
 
 import asyncio
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,30 +29,19 @@ from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
-from dncfl.common.sockets import bind, open_socket
+from dncfl.common.sockets import bind, connect, expect_frames_of, open_socket
+from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
 from dncfl.server import protocol
 from dncfl.server.global_model import GlobalModel
+from dncfl.server.observer import Observer
 from dncfl.server.protocol import ServerProtocol
-from dncfl.server.records import RoundRecord
+from dncfl.server.records import RoundRecord, clip_fraction, mean_train_loss
 
 log = logging.getLogger(__name__)
 
 
 RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace]], None]
-
-
-class Observer:
-    """Who watches a run; all calls come from the event loop."""
-
-    def waiting(self, missing: tuple[int, ...]) -> None:
-        """These nodes are not ready yet."""
-
-    def communicating(self, round: int, attempt: int, slots_over: int, num_slots: int) -> None:
-        """An attempt goes on, and so many of all nodes' slots are over."""
-
-    def round_done(self, record: RoundRecord) -> None:
-        """A round is recorded."""
 
 
 class ServerProcess:
@@ -66,13 +56,22 @@ class ServerProcess:
         code = network_code(config)
         self._protocol = ServerProtocol(config, code)
         self._relay_slots = code.relay_slots
-        self._radio = Radio(code, channel(config), config.clients, SIDE_SYMBOLS + model.num_parameters)
+        self._num_symbols = SIDE_SYMBOLS + model.num_parameters
+        self._radio = Radio(code, channel(config), config.clients, self._num_symbols)
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
         self._addresses: dict[int, bytes] = {}
         self._last_heard: dict[int, float] = {}
+        self._last_progress = monotonic()
+        self._busy: set[int] = set()
+        self._leaving = threading.Event()
         self._bytes: dict[str, Counter[str]] = {"down": Counter(), "up": Counter(), "peers": Counter()}
         self._round_started = 0.0
-        self.num_rejected = 0
+        self._num_rejected = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Frames that were refused as malformed, and those that came twice or too late."""
+        return {"rejected_frames": self._num_rejected, "stale_frames": self._protocol.num_stale}
 
     @contextmanager
     def listening(self, host: str, port: int | None = None, downlink_port: int | None = None) -> Iterator[int]:
@@ -83,12 +82,17 @@ class ServerProcess:
         context = zmq.asyncio.Context()
         try:
             self._control = open_socket(context, zmq.ROUTER)
+            self._control.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
             self._downlink = open_socket(context, zmq.XPUB)
             self._uplink = open_socket(context, zmq.SUB)
+            expect_frames_of(self._uplink, 2 * self._num_symbols)
             control_port = bind(self._control, host, port)
             self._downlink_port = bind(self._downlink, host, downlink_port)
             with ThreadPoolExecutor(1, thread_name_prefix="decode") as self._worker:
-                yield control_port
+                try:
+                    yield control_port
+                finally:
+                    self._leaving.set()
         finally:
             context.destroy()
 
@@ -115,6 +119,8 @@ class ServerProcess:
         """The run: each event leads to actions, one after the other, until the last round is done."""
         while True:
             event = await self._events.get()
+            self._last_progress = monotonic()
+            log.debug("%s", event)
             for action in self._protocol.handle(event):
                 if isinstance(action, protocol.Finish):
                     return
@@ -130,21 +136,25 @@ class ServerProcess:
                 self._addresses[node] = address
                 self._last_heard[node] = monotonic()
                 welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
-                await self._send(address, welcome, self._config.model_dump_json(exclude={"out"}).encode())
+                await self._send(address, welcome, self._config.to_json().encode())
+                log.info("node %d has joined", node)
             case protocol.Refuse(address, reason):
                 log.warning("refused a node: %s", reason)
                 await self._send(address, wire.Refused(reason=reason))
             case protocol.Introduce(endpoints):
-                for endpoint in endpoints:
-                    self._uplink.connect(endpoint)
+                hosts, ports = zip(*endpoints, strict=True)
+                for host, port in endpoints:
+                    connect(self._uplink, host, port)
                 for topic in (wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME)):
                     self._uplink.subscribe(topic)
                 for address in self._addresses.values():
-                    await self._send(address, wire.Peers(endpoints=endpoints))
+                    await self._send(address, wire.Peers(hosts=hosts, ports=ports))
             case protocol.StartRound(round):
+                log.info("round %d starts", round)
                 self._round_started = perf_counter()
                 await self._publish("model", wire.Model(round=round), self._model.theta.astype("<f4", copy=False).data)
             case protocol.AskRepeat(round, attempt):
+                log.info("round %d needs attempt %d", round, attempt)
                 await self._publish("control", wire.Repeat(round=round, attempt=attempt))
             case protocol.CloseRound(round):
                 loop, traffic = asyncio.get_running_loop(), self._traffic()
@@ -160,24 +170,24 @@ class ServerProcess:
 
     def _close_round(self, action: protocol.CloseRound, traffic: dict[str, dict[str, int]]) -> RoundRecord:
         """Decode, aggregate, evaluate and record, in a thread of its own."""
-        config, reports = self._config, action.reports
+        reports = action.reports
         collected = perf_counter()
         messages = action.decoder.messages()
         decoded = perf_counter()
-        step = self._model.step(messages, action.round)
+        step = self._model.step(messages, action.round, self._stop_when_leaving)
         training = max(report.train_seconds for report in reports)
         quantise = max(report.encode_seconds for report in reports)
         record = RoundRecord(
             round=action.round,
             accuracy=step.accuracy,
             loss=step.loss,
-            train_loss=sum(report.train_loss for report in reports) / config.clients,
+            train_loss=mean_train_loss(reports),
             recovered=tuple(messages),
             direct=action.direct,
             attempts=len(action.attempts),
             relay_slots=self._relay_slots * len(action.attempts),
             rank=action.decoder.rank,
-            clip_fraction=sum(r.num_clipped for r in reports) / (config.clients * self._model.num_parameters),
+            clip_fraction=clip_fraction(reports, self._model.num_parameters),
             bytes=traffic,
             seconds={
                 "training": training,
@@ -190,7 +200,12 @@ class ServerProcess:
             },
         )
         self._record(record, action.attempts)
+        self._model.theta = step.theta
         return record
+
+    def _stop_when_leaving(self) -> None:
+        if self._leaving.is_set():
+            raise TrainingStopped
 
     async def _read_control(self) -> None:
         while True:
@@ -210,8 +225,10 @@ class ServerProcess:
         if node is not None:
             self._last_heard[node] = monotonic()
         if isinstance(header, wire.Join):
-            self._events.put_nowait(protocol.NodeJoined(header.node, address, header.endpoint))
+            self._events.put_nowait(protocol.NodeJoined(header.node, address, (header.host, header.port)))
         elif isinstance(header, wire.Alive):
+            if node is not None:
+                (self._busy.add if header.busy else self._busy.discard)(node)
             await self._send(address, wire.Alive())
         elif node is None or header.node != node:
             self._reject(WireError(f"{header.kind} of node {header.node} from somebody else"))
@@ -248,13 +265,18 @@ class ServerProcess:
             self._events.put_nowait(protocol.SlotOver(*place, reception.outcome, header.messages, reception.symbols))
 
     async def _watch_silence(self) -> None:
-        """Raise NodeFailed for a node that has been silent for longer than the run's patience."""
+        """Raise NodeFailed when a node is silent, or all are idle and nothing comes, for longer than the run's patience."""
         patience = self._config.patience
         while True:
             await asyncio.sleep(patience / 10)
-            silent = [node for node, heard in self._last_heard.items() if monotonic() - heard > patience]
+            now = monotonic()
+            silent = [node for node, heard in self._last_heard.items() if now - heard > patience]
             if silent:
                 raise NodeFailed(f"node {silent[0]} has been silent for {patience:g} s and counts as gone")
+            if self._busy:
+                self._last_progress = now
+            if (awaited := self._protocol.awaited) and now - self._last_progress > patience:
+                raise NodeFailed(f"nothing has come for {patience:g} s though no node is busy; missing: {awaited}")
 
     async def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
         encoded = wire.encode(header)
@@ -268,5 +290,5 @@ class ServerProcess:
         await self._downlink.send_multipart([wire.TOPIC_DOWNLINK, encoded, *frames], copy=False)
 
     def _reject(self, error: WireError) -> None:
-        self.num_rejected += 1
+        self._num_rejected += 1
         log.warning("rejected a frame: %s", error)

@@ -36,11 +36,11 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class NodeJoined:
-    """Somebody who can be reached at `address` asks to be node `node`, with publications at `endpoint`."""
+    """Somebody who can be reached at `address` asks to be node `node`, with publications at `endpoint`, a host and port."""
 
     node: int
     address: bytes
-    endpoint: str
+    endpoint: tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Refuse:
 class Introduce:
     """Tell all nodes the endpoints of all, and subscribe to them."""
 
-    endpoints: tuple[str, ...]
+    endpoints: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class ServerProtocol:
         self.num_stale = 0
         self._config = config
         self._code = code
-        self._endpoints: dict[int, str] = {}
+        self._endpoints: dict[int, tuple[str, int]] = {}
         self._connected: set[int] = set()
         self._hearing: set[int] = set()
         self._round = 0
@@ -167,6 +167,19 @@ class ServerProtocol:
     def missing(self) -> tuple[int, ...]:
         """The nodes that are not ready for the first round."""
         return tuple(m for m in range(self._code.num_clients) if m not in self._connected & self._hearing)
+
+    @property
+    def awaited(self) -> str:
+        """What the run waits for, in words; empty while it waits for nobody on the air."""
+        nodes = range(self._code.num_clients)
+        if self.state is State.CONNECTING:
+            return f"the connections of nodes {', '.join(map(str, self.missing))}"
+        if self.state is State.COLLECTING:
+            slots = range(1, self._code.relay_slots + 2)
+            missing = [f"slot {s} of node {m}" for m in nodes for s in slots if (m, s) not in self._slots]
+            missing += [f"the report of node {m}" for m in nodes if m not in self._reports]
+            return f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}"
+        return ""
 
     @property
     def progress(self) -> tuple[int, int, int, int]:
@@ -186,7 +199,8 @@ class ServerProtocol:
         if event.node >= num_clients:
             return [Refuse(event.address, f"there is no node {event.node}: the run has nodes 0..{num_clients - 1}")]
         if event.node in self._endpoints:
-            return [Refuse(event.address, f"node {event.node} has joined already, from {self._endpoints[event.node]}")]
+            host, port = self._endpoints[event.node]
+            return [Refuse(event.address, f"node {event.node} has joined already, from {host}:{port}")]
         self._endpoints[event.node] = event.endpoint
         if len(self._endpoints) < num_clients:
             return [Welcome(event.node, event.address)]
@@ -269,6 +283,10 @@ class ServerProtocol:
         self.state = State.DONE
         return [Finish()]
 
+    def _hear_again(self, event: DownlinkHeard) -> list[Action]:
+        """A node whose connection broke has subscribed once more."""
+        return []
+
     def _count_stale(self, event: Event) -> list[Action]:
         """Duplicates, and what belongs to a past round or attempt, change nothing."""
         self.num_stale += 1
@@ -282,9 +300,11 @@ _TRANSITIONS: Mapping[tuple[State, type[Event]], Callable[..., list[Action]]] = 
     (State.CONNECTING, DownlinkHeard): ServerProtocol._hear_downlink,
     (State.CONNECTING, NodeConnected): ServerProtocol._connect,
     (State.COLLECTING, NodeJoined): ServerProtocol._refuse,
+    (State.COLLECTING, DownlinkHeard): ServerProtocol._hear_again,
     (State.COLLECTING, SlotOver): ServerProtocol._end_slot,
     (State.COLLECTING, ReportArrived): ServerProtocol._take_report,
     (State.CLOSING, NodeJoined): ServerProtocol._refuse,
+    (State.CLOSING, DownlinkHeard): ServerProtocol._hear_again,
     (State.CLOSING, SlotOver): ServerProtocol._count_stale,
     (State.CLOSING, ReportArrived): ServerProtocol._count_stale,
     (State.CLOSING, RoundClosed): ServerProtocol._go_on,

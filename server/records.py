@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +14,8 @@ class RoundRecord:
     """test accuracy after the round, 0..1"""
     loss: float
     """mean test cross-entropy after the round"""
-    train_loss: float | None
-    """mean over the nodes of the loss in their last local epoch; None where nothing trained"""
+    train_loss: float
+    """mean over the nodes of the loss in their last local epoch"""
     recovered: tuple[int, ...]
     """W: the nodes whose messages the PS used"""
     direct: tuple[int, ...]
@@ -30,11 +30,30 @@ class RoundRecord:
     bytes: dict[str, dict[str, int]]
     """bytes on the wire by direction (down: PS to nodes, up: to the PS, peers: node to node) and kind; {} without sockets"""
     seconds: dict[str, float]
-    """the round by phase; see `dncfl.server.process`"""
+    """the round by phase; see `dncfl.server.process`; in one process the nodes' trainings are summed"""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+class LocalFigures(Protocol):
+    """What a round record takes from each node: a `Report` off the wire, or a `LocalUpdate` in one process."""
+
+    @property
+    def train_loss(self) -> float: ...
+    @property
+    def num_clipped(self) -> int: ...
+
+
+def mean_train_loss(figures: Sequence[LocalFigures]) -> float:
+    """The mean over the nodes of the loss in their last local epoch."""
+    return sum(figure.train_loss for figure in figures) / len(figures)
+
+
+def clip_fraction(figures: Sequence[LocalFigures], num_parameters: int) -> float:
+    """The share of all updates' values outside the quantiser's bounds."""
+    return sum(figure.num_clipped for figure in figures) / (len(figures) * num_parameters)
 
 
 def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any]:

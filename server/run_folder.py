@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ class RunFolder:
         Raises StorageError when it cannot be made, or holds something already: nothing is ever overwritten.
         """
         self.path = Path(config.out) if config.out is not None else _new_name(config)
+        self._is_new = config.out is None or not self.path.exists()
         with _storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             if any(self.path.iterdir()):
@@ -43,11 +44,12 @@ class RunFolder:
                 metrics.write(json.dumps(record.as_dict()) + "\n")
 
     def discard(self) -> None:
-        """Remove the folder, if it holds no round."""
-        if (self.path / METRICS).stat().st_size == 0:
+        """Take back what the start of the run wrote, as far as possible; only for a run without a round."""
+        with suppress(OSError):
             for name in (CONFIG, METRICS, TRACE):
                 (self.path / name).unlink()
-            self.path.rmdir()
+            if self._is_new:
+                self.path.rmdir()
 
     def finish(self, tensors: Mapping[str, Vector], summary: Mapping[str, Any]) -> None:
         """Write the model and the summary. Raises StorageError."""

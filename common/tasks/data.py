@@ -18,6 +18,7 @@ from dncfl.common.randomness import Purpose, stream
 
 SIDE = 28
 PIXEL_MEAN, PIXEL_DEVIATION = 0.1307, 0.3081
+MNIST_FILES = [f"{part}-{kind}" for part in ("train", "t10k") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
 NUM_DIGITS_TEST = 360
 """Of the 1,797 digits, a fifth is for testing: the same for every seed."""
 
@@ -57,13 +58,11 @@ class Dataset:
 def ensure_available(dataset: str, data_root: str | None) -> None:
     """Make sure that the data set can be loaded, downloading it once where that is possible. Raises DataError if not."""
     if dataset == "mnist":
-        root = _mnist_root(data_root)
-        if not _holds_mnist(root):
-            _download_mnist(root)
+        _mnist_root(data_root)
 
 
 def load_dataset(dataset: str, data_root: str | None, *, train: bool) -> Dataset:
-    """The training or the test part of a data set. Raises DataError when it is not there."""
+    """The training or the test part of a data set, as by `ensure_available`. Raises DataError when it is not there."""
     return _digits(train) if dataset == "digits" else _mnist(data_root, train)
 
 
@@ -81,8 +80,6 @@ def _mnist(data_root: str | None, train: bool) -> Dataset:
     from torchvision.datasets import MNIST
 
     root = _mnist_root(data_root)
-    if not _holds_mnist(root):
-        raise DataError(f"{root} does not hold MNIST ({root / 'MNIST' / 'raw'} is missing or incomplete)")
     try:
         data = MNIST(root, train=train)
     except Exception as error:  # torchvision raises almost anything on a damaged file
@@ -92,23 +89,17 @@ def _mnist(data_root: str | None, train: bool) -> Dataset:
 
 
 def _mnist_root(data_root: str | None) -> Path:
-    if data_root is None:
-        return user_cache_path("dncfl") / "data"
-    if not Path(data_root).is_dir():
-        raise DataError(f"data_root = {data_root!r}: there is no such folder; name the one that holds MNIST/raw")
-    return Path(data_root)
+    """The folder that holds MNIST, downloaded into it once. Raises DataError."""
+    root = user_cache_path("dncfl") / "data" if data_root is None else Path(data_root)
+    if data_root is not None and not root.is_dir():
+        raise DataError(f"data_root = {data_root}: there is no such folder; name the one that holds MNIST/raw")
+    if not _holds_mnist(root):
+        _download_mnist(root)
+    return root
 
 
 def _holds_mnist(root: Path) -> bool:
-    from torchvision.datasets import MNIST
-
-    try:
-        MNIST(root, train=True)
-    except RuntimeError:  # torchvision's word for files that are not there
-        return False
-    except Exception:  # there, but damaged: said by whoever loads it
-        return True
-    return True
+    return all((root / "MNIST" / "raw" / name).is_file() for name in MNIST_FILES)
 
 
 def _download_mnist(root: Path) -> None:

@@ -9,7 +9,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from traceback import format_exc
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import dropout, max_pool2d, relu
 
-from dncfl.common.errors import ConfigError
+from dncfl.common.errors import ConfigError, DncflError, ModelError
 from dncfl.common.randomness import Purpose, torch_seed
 
 Vector = NDArray[np.float32]
@@ -67,6 +69,17 @@ def build_model(name: str, seed: int, device: str) -> nn.Module:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what CUDA's products need to be deterministic
         torch.use_deterministic_algorithms(True)
     return model.to(device)
+
+
+@contextmanager
+def model_errors(where: str, but: type[Exception] = DncflError) -> Iterator[None]:
+    """Turn what a user's model raises, but for one kind, into a ModelError with its place and traceback."""
+    try:
+        yield
+    except but:
+        raise
+    except Exception as error:
+        raise ModelError(f"{where} failed: {type(error).__name__}: {error}\n{format_exc()[-4000:]}") from error
 
 
 def _imported(name: str) -> Callable[[], nn.Module]:

@@ -13,6 +13,10 @@ from dncfl.common.tasks.data import Samples
 EVALUATION_BATCH = 1000
 
 
+class TrainingStopped(Exception):
+    """Training or evaluation was given up because the process leaves."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How a node trains in one round: `epochs` passes of SGD over its data, reshuffled each pass, short last batch kept."""
@@ -58,12 +62,13 @@ def train(
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, samples: Samples) -> tuple[float, float]:
-    """The accuracy (0..1) and mean cross-entropy of a model."""
+def evaluate(model: nn.Module, samples: Samples, before_step: Callable[[], None] = lambda: None) -> tuple[float, float]:
+    """The accuracy (0..1) and mean cross-entropy of a model; `before_step` is called before each batch, as in `train`."""
     model.eval()
     correct, total = 0, 0.0
     batches = (torch.split(part, EVALUATION_BATCH) for part in (samples.images, samples.labels))
     for images, labels in zip(*batches, strict=True):
+        before_step()
         scores = model(images)
         correct += int((scores.argmax(1) == labels).sum())
         total += float(cross_entropy(scores, labels, reduction="sum"))

@@ -1,6 +1,8 @@
 """PS and nodes started by hand: in any order, at any time, and refused where they do not fit."""
 
+import json
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -14,7 +16,7 @@ OPTIONS = ["--clients", 3, "--rounds", 2, "--local-epochs", 1]
 
 def _server(tmp_path: Path, *options: object) -> tuple[subprocess.Popen[str], str]:
     """A PS on a free port, and the address that it announces."""
-    server = start("server", *OPTIONS, *options, "--bind", "127.0.0.1:0", "--json", "--out", "run", cwd=tmp_path)
+    server = start("server", *OPTIONS, *options, "--bind", "127.0.0.1:0", "--out", "run", "--log-level", "info", cwd=tmp_path)
     assert server.stderr is not None
     announced = re.search(r"--server (127\.0\.0\.1:\d+)", server.stderr.readline())
     assert announced is not None
@@ -25,12 +27,8 @@ def _node(number: int, address: str, tmp_path: Path) -> subprocess.Popen[str]:
     return start("node", number, "--server", address, cwd=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("order", "pauses"), [((0, 1, 2), (0, 0, 0)), ((2, 0, 1), (2, 3, 0))], ids=["at once", "shuffled and staggered"]
-)
-def test_the_order_and_time_of_starting_change_nothing(tmp_path: Path, order: tuple[int, ...], pauses: tuple[int, ...]) -> None:
-    """Perfect links lose nothing however late a node is, and the model is the reference's."""
-    server, address = _server(tmp_path, "--method", "dnc", "--channel", "perfect")
+def _run(tmp_path: Path, order: tuple[int, ...], pauses: tuple[int, ...], *options: object) -> None:
+    server, address = _server(tmp_path, *options)
     nodes = []
     for number, pause in zip(order, pauses, strict=True):
         nodes.append(_node(number, address, tmp_path))
@@ -38,6 +36,28 @@ def test_the_order_and_time_of_starting_change_nothing(tmp_path: Path, order: tu
     exit_code, _, stderr = finish(server)
     assert exit_code == 0, stderr
     assert [finish(node)[0] for node in nodes] == [0, 0, 0]
+
+
+ORDERS = [((0, 1, 2), (0, 0, 0)), ((2, 0, 1), (2, 3, 0))]
+
+
+@pytest.mark.parametrize(("order", "pauses"), ORDERS, ids=["at once", "shuffled and staggered"])
+def test_bad_links_give_the_references_model_in_any_order_of_starting(
+    tmp_path: Path, order: tuple[int, ...], pauses: tuple[int, ...]
+) -> None:
+    options = ["--pe", 0.75, "--rounds", 6]
+    _run(tmp_path, order, pauses, *options)
+    run = json.loads((tmp_path / "run" / "summary.json").read_text())
+    simulated = summary("simulate", *OPTIONS, *options, "--out", "simulated", cwd=tmp_path)
+    assert run["model_sha256"] == simulated["model_sha256"]
+    assert run["attempts"] > 6
+
+
+@pytest.mark.parametrize(("order", "pauses"), ORDERS, ids=["at once", "shuffled and staggered"])
+def test_perfect_links_lose_nothing_however_late_a_node_is(
+    tmp_path: Path, order: tuple[int, ...], pauses: tuple[int, ...]
+) -> None:
+    _run(tmp_path, order, pauses, "--channel", "perfect")
     trace = (tmp_path / "run" / "trace.jsonl").read_text()
     outcomes = "".join(re.findall(r'"([del-]+)"', trace))
     assert set(outcomes) == {"d", "-"}
@@ -88,6 +108,42 @@ def test_a_model_of_ones_own_must_be_allowed_at_the_node(tmp_path: Path) -> None
 def test_a_node_gives_up_on_a_silent_server(tmp_path: Path) -> None:
     exit_code, _, stderr = call("node", 0, "--server", "127.0.0.1:1", "--patience", 1, cwd=tmp_path)
     assert (exit_code, stderr) == (5, "dncfl: the PS at 127.0.0.1:1 does not answer within 1 s\n")
+
+
+def test_addresses_that_are_none(tmp_path: Path) -> None:
+    for address in ("nonsense", "bad!host:5555", "host:99999"):
+        exit_code, _, stderr = call("node", 0, "--server", address, cwd=tmp_path)
+        assert exit_code == 5
+        assert len(stderr.splitlines()) == 1
+        assert address.split(":")[0] in stderr
+
+
+def test_short_patience_leaves_waiting_nodes_alone(tmp_path: Path) -> None:
+    """A node that waits for others longer than the run's patience is not silent."""
+    server, address = _server(tmp_path, "--patience", 1.5)
+    nodes = [_node(0, address, tmp_path)]
+    time.sleep(4)  # longer than the patience: the wait is the thing under test
+    nodes += [_node(1, address, tmp_path), _node(2, address, tmp_path)]
+    exit_code, _, stderr = finish(server)
+    assert exit_code == 0, stderr
+    assert [finish(node)[0] for node in nodes] == [0, 0, 0]
+
+
+def test_a_stopped_node_is_missed(tmp_path: Path) -> None:
+    server, address = _server(tmp_path, "--patience", 2)
+    nodes = [_node(number, address, tmp_path) for number in (0, 1)]
+    for node in nodes:
+        assert node.poll() is None
+    assert server.stderr is not None
+    while "node 1 has joined" not in server.stderr.readline():
+        pass
+    nodes[1].send_signal(signal.SIGSTOP)
+    exit_code, _, stderr = finish(server)
+    nodes[1].send_signal(signal.SIGCONT)
+    assert exit_code == 6
+    assert "dncfl: node 1 has been silent for 2 s and counts as gone" in stderr
+    assert finish(nodes[0])[0] == 6
+    assert finish(nodes[1])[0] != 0
 
 
 def test_an_occupied_port_is_named(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Ether:
     def run(self) -> None:
         """From the first join to the last round."""
         for m in self.rng.permutation(self.config.clients):
-            self._queue(int(m), SERVER, "control", server_side.NodeJoined(int(m), b"%d" % m, f"tcp://h:{m}"))
+            self._queue(int(m), SERVER, "control", server_side.NodeJoined(int(m), b"%d" % m, ("h", int(m))))
         while any(self.queues.values()):
             waiting = [key for key, queue in self.queues.items() if queue]
             key = waiting[self.rng.integers(len(waiting))]

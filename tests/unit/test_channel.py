@@ -70,16 +70,20 @@ def test_links_are_independent() -> None:
     assert largest < math.sqrt(2 * math.log(pairs * 1000)) / math.sqrt(rounds)  # chance of more: below 1 in 1000
 
 
-def test_draws_depend_on_the_place_and_the_seed_alone() -> None:
-    place = {"round": 3, "attempt": 2, "slot": 4, "receiver": 5}
-    first = _rayleigh(3.0).delivers(**place)
-    other = _rayleigh(3.0)
-    for r in (9, 1, 3):
-        other.delivers(round=r, attempt=1, slot=1, receiver=PS)
-    assert np.array_equal(first, other.delivers(**place))
-    assert any(
-        not np.array_equal(_rayleigh(3.0, seed).delivers(**{**place, "round": r}), first) for seed in (1, 2) for r in (3, 4)
-    )
+@pytest.mark.parametrize(
+    "change", [{"seed": 2}, {"round": 4}, {"attempt": 1}, {"slot": 5}, {"receiver": 6}, {"receiver": PS}], ids=str
+)
+def test_draws_depend_on_the_place_and_the_seed_alone(change: dict[str, int]) -> None:
+    """Ten links can agree by chance, so thirty successive rounds are compared."""
+
+    def draws(seed: int = 1, round: int = 3, attempt: int = 2, slot: int = 4, receiver: int = 5) -> Flags:
+        channel = _rayleigh(1.0, seed)
+        channel.delivers(round=9, attempt=1, slot=1, receiver=PS)  # what was asked before must not matter
+        places = range(round, round + 30)
+        return np.array([channel.delivers(round=r, attempt=attempt, slot=slot, receiver=receiver) for r in places])
+
+    assert np.array_equal(draws(), draws())
+    assert not np.array_equal(draws(), draws(**change))
 
 
 def test_perfect_links_lose_nothing() -> None:

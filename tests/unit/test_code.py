@@ -85,5 +85,7 @@ def test_impossible_sizes_are_refused() -> None:
         DiversityNetworkCode(1)
     with pytest.raises(ValueError, match=r"relay_slots = 3: must lie in 0\.\.2"):
         DiversityNetworkCode(3, relay_slots=3)
+    with pytest.raises(ValueError, match=r"relayed has shape \(2, 3\): must be \(3, 2\)"):
+        DiversityNetworkCode(3).equations(np.eye(3), [1, 1, 1], np.zeros((2, 3)))
     with pytest.raises(ValueError, match="direct has shape"):
         DiversityNetworkCode(3).equations(np.eye(3), [1, 1], np.zeros((3, 2)))

@@ -32,6 +32,43 @@ def test_options_override_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({"pe": 0.3}, {"pe": 0.3, "channel": "bernoulli"}),
+        ({"snr": 5}, {"snr": 5.0, "channel": "rayleigh"}),
+        ({"clients": 20}, {"field": 401, "relay_slots": 19}),
+        ({"clients": 5}, {"field": 257, "relay_slots": 4}),
+        ({"dataset": "mnist"}, {"batch_size": 1024}),
+        ({"json": True}, {"json_output": True}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("origin", [{}, {"pe": 0.2}, {"json": False}], ids=str)
+def test_what_followed_in_a_written_configuration_follows_again(
+    tmp_path: Path, origin: dict[str, object], overrides: dict[str, object], expected: dict[str, object]
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(load_config(None, origin).to_toml())
+    config = load_config(path, overrides)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_what_was_chosen_stays_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(load_config(None, {"relay_slots": 2, "batch_size": 16}).to_toml())
+    config = load_config(path, {"clients": 5, "dataset": "mnist"})
+    assert (config.relay_slots, config.batch_size) == (2, 16)
+    with pytest.raises(ConfigError, match="relay_slots = 2: must be at most M-1 = 1"):
+        load_config(path, {"clients": 2})
+
+
+def test_nodes_get_the_whole_configuration() -> None:
+    for settings in ({}, {"pe": 0.4, "clients": 3}, {"clients": 2, "snr": {"nodes": [[1, 2], [3, 4]], "server": [5, 6]}}):
+        config = load_config(None, settings)
+        assert Config.model_validate_json(config.to_json()) == config
+
+
+@pytest.mark.parametrize(
     "settings",
     [
         {},
@@ -84,8 +121,11 @@ def test_a_value_per_link() -> None:
         ({"clients": 2, "pe": {"nodes": [[0, 2], [0, 0]], "server": [0, 0]}}, "pe = 2: must lie in [0, 1]"),
         ({"snr": 0}, "snr = 0: must be positive"),
         ({"sigma2": -1}, "sigma2 = -1: must be positive"),
-        ({"bound": 0}, "bound = 0: must be a positive number or 'adaptive'"),
-        ({"bound": "wide"}, "bound = wide: must be a positive number or 'adaptive'"),
+        ({"bound": 0}, "bound = 0: must be a positive number of at most 1e+30, or 'adaptive'"),
+        ({"bound": "wide"}, "bound = wide: must be a positive number of at most 1e+30, or 'adaptive'"),
+        ({"pe": 0.3, "snr": 5}, "snr = 5.0: has no effect beside pe; give the one or the other"),
+        ({"snr": float("inf")}, "snr = inf: must be a finite number"),
+        ({"bound": 1e31}, "bound = 1e+31: must be a positive number of at most 1e+30, or 'adaptive'"),
         ({"channel": "bernoulli"}, "channel = 'bernoulli': needs pe"),
         ({"channel": "rayleigh", "pe": 0.1}, "channel = 'rayleigh': pe is given"),
         ({"channel": "trace"}, "the trace channel and trace = FILE need each other"),

@@ -132,7 +132,7 @@ def test_impossible_events_are_errors_that_say_where() -> None:
 
 
 def _joined(node: int, address: bytes = b"a") -> server_side.NodeJoined:
-    return server_side.NodeJoined(node, address, "tcp://h:1")
+    return server_side.NodeJoined(node, address, ("h", 1))
 
 
 def test_the_server_admits_each_node_once() -> None:
@@ -140,7 +140,7 @@ def test_the_server_admits_each_node_once() -> None:
     server = ServerProtocol(config, network_code(config))
     assert server.handle(_joined(1)) == [server_side.Welcome(1, b"a")]
     (refused,) = server.handle(_joined(1, b"b"))
-    assert refused == server_side.Refuse(b"b", "node 1 has joined already, from tcp://h:1")
+    assert refused == server_side.Refuse(b"b", "node 1 has joined already, from h:1")
     (refused,) = server.handle(_joined(2, b"c"))
     assert isinstance(refused, server_side.Refuse)
     assert "there is no node 2: the run has nodes 0..1" in refused.reason

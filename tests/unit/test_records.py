@@ -57,6 +57,12 @@ def test_a_trace_without_listeners_is_no_trace_for_relays() -> None:
         channel.delivers(round=1, attempt=1, slot=1, receiver=0)
 
 
+def test_a_trace_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_trace(tmp_path / "trace.jsonl")
+
+
 @pytest.mark.parametrize("content", ["{", '{"round": 1}', '{"round": 0, "attempt": 1, "slot1": [], "relay": []}', "[]"])
 def test_what_is_no_trace_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "trace.jsonl").write_text(content + "\n")
@@ -82,8 +88,6 @@ def test_a_run_folder_holds_the_run(tmp_path: Path) -> None:
     assert load_config(folder.path / "config.toml", {}).clients == 2
     picture = draw_run(folder.path, [_record(1), _record(2)], "a run")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    folder.discard()
-    assert (folder.path / "metrics.jsonl").exists()
 
 
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
@@ -103,6 +107,12 @@ def test_new_folders_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     paths = [RunFolder(load_config(None, {})).path for _ in range(3)]
     assert len(set(paths)) == 3
+
+
+def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
+    folder = RunFolder(load_config(None, {"out": str(tmp_path)}))
+    folder.discard()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_without_a_round_is_removed(tmp_path: Path) -> None:

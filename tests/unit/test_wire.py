@@ -9,7 +9,7 @@ from dncfl.common import wire
 from dncfl.common.errors import WireError
 
 HEADERS_OF_NODES = [
-    wire.Join(node=3, endpoint="tcp://127.0.0.1:5555"),
+    wire.Join(node=3, host="127.0.0.1", port=5555),
     wire.Connected(node=0),
     wire.Alive(),
     wire.Report(
@@ -38,7 +38,7 @@ def test_what_a_node_says_arrives(header: wire.FromNode) -> None:
     [
         wire.Welcome(downlink_port=1, num_parameters=21_840),
         wire.Refused(reason="no"),
-        wire.Peers(endpoints=("tcp://127.0.0.1:1", "tcp://10.0.0.1:2")),
+        wire.Peers(hosts=("127.0.0.1", "lab-3.example.org"), ports=(1, 2)),
         wire.Stop(completed=True, reason="done"),
     ],
     ids=lambda header: header.kind,
@@ -73,6 +73,12 @@ def test_fields_outside_their_limits_are_refused(change: dict[str, object]) -> N
     frame = msgpack.packb(TRANSMISSION.model_dump() | change)
     with pytest.raises(WireError):
         wire.decode(frame, wire.TRANSMISSION)
+
+
+@pytest.mark.parametrize("change", [{"host": "a!b"}, {"host": ""}, {"host": "a b"}, {"port": 0}, {"port": 99_999}], ids=str)
+def test_addresses_that_are_none_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(WireError):
+        wire.decode(msgpack.packb(HEADERS_OF_NODES[0].model_dump() | change), wire.FROM_NODE)
 
 
 def test_a_missing_field_is_refused() -> None:
