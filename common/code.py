@@ -5,7 +5,7 @@ linearly independent. The part behind the identity is a Cauchy matrix with x_i =
 1/(x_i - y_j), for which p >= M² is enough.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,10 +64,20 @@ class DiversityNetworkCode:
             row[known] = self._blocks[sender, known, slot - 2]
         return row
 
-    def codewords(self, sender: int, messages: Mapping[int, Symbols]) -> Symbols:
-        """C_m = U·Ã_m: what `sender` relays of the messages (n,) that it holds; relay_slots × n, a row per slot."""
+    @property
+    def all_relay_slots(self) -> range:
+        """The numbers of the relay slots: 2..relay_slots+1."""
+        return range(2, self.relay_slots + 2)
+
+    def codewords(self, sender: int, messages: Mapping[int, Symbols], slots: Sequence[int] | None = None) -> Symbols:
+        """C_m = U·Ã_m: what `sender` relays of the messages (n,) that it holds, a row of n symbols per slot.
+
+        `slots` are some of the relay slots, all unless given.
+        """
         held = list(messages)
-        return self._field.matmul(self._blocks[sender][held].T, np.stack([messages[z] for z in held]))
+        columns = [slot - 2 for slot in (self.all_relay_slots if slots is None else slots)]
+        factors = self._blocks[sender][np.ix_(held, columns)].T
+        return self._field.matmul(factors, np.stack([messages[z] for z in held]))
 
     def equations(self, heard: ArrayLike, direct: ArrayLike, relayed: ArrayLike) -> Symbols:
         """The equations that arrived at the PS, one a row: (n, M), without those that are zero.

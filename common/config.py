@@ -104,6 +104,7 @@ class Config(BaseModel):
     relay_slots: int = Field(
         default_factory=lambda data: data["clients"] - 1, ge=0, description="relay slots after slot 1; M-1 unless given"
     )
+    early_stop: bool = Field(True, description="send a relay slot only when the slots before it were not enough")
     decode: Literal["all-heard", "partial"] = Field(
         "all-heard", description="repeat until all messages that take part are decoded, or take what can be decoded"
     )

@@ -31,6 +31,11 @@ class AttemptTrace(BaseModel):
     slot1: tuple[Letters, ...] = Field(description="a string per sender; letter k is the link to node k, the last to the PS")
     relay: tuple[Letters, ...] = Field(description="a string per sender; letter j is the codeword of slot j + 2 to the PS")
 
+    @property
+    def relay_slots(self) -> int:
+        """How many relay slots were used."""
+        return len(self.relay[0])
+
 
 def letters(outcomes: Iterable[Outcome | None]) -> str:
     """Outcomes as the letters of a trace; None is a link that nobody listens on."""

@@ -7,7 +7,7 @@ unpickled.
 Frames on each socket:
 
     node DEALER ⇄ ROUTER PS   header                                       control, both directions
-    PS XPUB → SUB node        topic, header [, θ as float32]               Model, Repeat
+    PS XPUB → SUB node        topic, header [, θ as float32]               Model, Repeat, RelaySlot
     node XPUB → SUB others    topic, header, plane, escapes                Transmission; see `dncfl.common.symbols`
 """
 
@@ -30,7 +30,7 @@ TOPIC_CODEWORD = b"C"
 """Relay-slot codewords: for the PS alone."""
 
 TOPIC_DOWNLINK = b"D"
-"""Global models and requests to repeat: for all nodes."""
+"""Global models, and requests to relay or to repeat: for all nodes."""
 
 SERVER_NAME = "ps"
 
@@ -154,6 +154,15 @@ class Repeat(Header):
     attempt: Attempt
 
 
+class RelaySlot(Header):
+    """PS → all nodes: what has come is not enough; send your codeword of this slot."""
+
+    kind: Literal["relay_slot"] = "relay_slot"
+    round: Round
+    attempt: Attempt
+    slot: int = Field(ge=2, le=MAX_CLIENTS, description="relay slot, from 2")
+
+
 class Transmission(Header):
     """Node → peers and PS: what the sender transmits in one slot; the symbols follow."""
 
@@ -177,7 +186,7 @@ class Transmission(Header):
 
 FromNode = Annotated[Join | Connected | Alive | Report | Failed, Field(discriminator="kind")]
 FromServer = Annotated[Welcome | Refused | Peers | Alive | Stop, Field(discriminator="kind")]
-Downlink = Annotated[Model | Repeat, Field(discriminator="kind")]
+Downlink = Annotated[Model | Repeat | RelaySlot, Field(discriminator="kind")]
 
 FROM_NODE: TypeAdapter[FromNode] = TypeAdapter(FromNode)
 FROM_SERVER: TypeAdapter[FromServer] = TypeAdapter(FromServer)

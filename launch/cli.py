@@ -26,7 +26,8 @@ def config_options(command: F) -> F:
         default = "" if field.is_required() or field.default_factory or field.default is None else f" [{field.default}]"
         help_text = f"{field.description}{default}"
         if field.annotation is bool:
-            command = click.option(flag, field.alias or name, is_flag=True, default=None, help=field.description)(command)
+            switch = f"{flag}/--no-{flag.removeprefix('--')}" if field.default else flag
+            command = click.option(switch, field.alias or name, is_flag=True, default=None, help=help_text)(command)
         else:
             command = click.option(flag, name, metavar="VALUE", help=help_text)(command)
     return command

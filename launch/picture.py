@@ -1,6 +1,6 @@
 """A run as a picture: accuracy and |W| by round, and the measured outage of every link."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -43,20 +43,16 @@ def measured_outage(attempts: Sequence[AttemptTrace]) -> NDArray[np.float64]:
 
     The links between nodes carry slot 1, those to the PS slot 1 and the relay slots.
     """
-    slot1 = np.array([[list(row) for row in attempt.slot1] for attempt in attempts])
-    relay = np.array([[list(row) for row in attempt.relay] for attempt in attempts])
-    to_server = np.concatenate([slot1[:, :, -1:], relay.reshape(*slot1.shape[:2], -1)], axis=2)
-    between = slot1[:, :, :-1]
-    failed = np.column_stack([_count(between, FAILED, 0), _count(to_server, FAILED, (0, 2))])
-    listened = np.column_stack([_count(between, Outcome, 0), _count(to_server, Outcome, (0, 2))])
-    outage: NDArray[np.float64] = np.divide(failed, listened, out=np.full(failed.shape, np.nan), where=listened > 0)
+    shape = (len(attempts[0].slot1), len(attempts[0].slot1) + 1)
+    failed, listened = np.zeros(shape), np.zeros(shape)
+    for attempt in attempts:
+        slot1, relay = np.array([list(row) for row in attempt.slot1]), np.array([list(row) for row in attempt.relay])
+        for counts, outcomes in ((failed, FAILED), (listened, Outcome)):
+            values = [outcome.value for outcome in outcomes]
+            counts += np.isin(slot1, values)
+            counts[:, -1] += np.isin(relay, values).sum(axis=1)
+    outage: NDArray[np.float64] = np.divide(failed, listened, out=np.full(shape, np.nan), where=listened > 0)
     return outage
-
-
-def _count(letters: NDArray[np.str_], outcomes: Iterable[Outcome], axis: int | tuple[int, ...]) -> NDArray[np.float64]:
-    """How many of the letters are one of these outcomes, along an axis."""
-    matching = np.isin(letters, [outcome.value for outcome in outcomes])
-    return np.asarray(matching.sum(axis=axis), dtype=np.float64)
 
 
 def _draw_accuracy(axes: Axes, rounds: list[int], accuracy: list[float]) -> None:

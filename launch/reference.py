@@ -18,7 +18,7 @@ from dncfl.common.scheme import network_code
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace
 from dncfl.node.trainer import local_trainers
 from dncfl.server.global_model import GlobalModel
-from dncfl.server.policy import must_repeat
+from dncfl.server.policy import must_repeat, needs_relays
 from dncfl.server.records import RoundRecord, clip_fraction, mean_train_loss
 
 Flags = NDArray[np.bool_]
@@ -45,7 +45,8 @@ def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iter
             recovered=communication.recovered,
             direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
             attempts=communication.attempt,
-            relay_slots=communication.code.relay_slots * communication.attempt,
+            relay_slots=sum(attempt.relay_slots for attempt in communication.traces),
+            relay_slots_saved=sum(communication.code.relay_slots - a.relay_slots for a in communication.traces),
             rank=communication.rank,
             clip_fraction=clip_fraction(updates, model.num_parameters),
             bytes={},
@@ -80,7 +81,7 @@ class Communication:
         self._reduced: Symbols = self._equations
 
     def repeat(self) -> None:
-        """One more attempt: slot 1 and the relay slots, on top of what has arrived before."""
+        """One more attempt: slot 1 and the relay slots that are needed, on top of what has arrived before."""
         self.attempt += 1
         num_clients = self._config.clients
         if self.code.relay_slots:
@@ -88,13 +89,23 @@ class Communication:
         else:
             heard = np.eye(num_clients, dtype=bool)
         direct = self._slot(1, num_clients)
-        slots = [self._slot(slot, num_clients) for slot in range(2, self.code.relay_slots + 2)]
-        relayed = np.stack(slots, axis=1) if slots else np.zeros((num_clients, 0), dtype=bool)
         self._held |= heard
         self.direct |= direct
-        self._equations = np.vstack([self._equations, self.code.equations(self._held, direct, relayed)])
+        relayed = np.zeros((num_clients, self.code.relay_slots), dtype=bool)
+        self._take(self.code.equations(self._held, direct, relayed))
+        used = 0
+        for slot in self.code.all_relay_slots:
+            if self._config.early_stop and not needs_relays(num_clients, self.recovered):
+                break
+            only_this = np.zeros_like(relayed)
+            only_this[:, slot - 2] = relayed[:, slot - 2] = self._slot(slot, num_clients)
+            self._take(self.code.equations(self._held, np.zeros_like(direct), only_this))
+            used += 1
+        self.traces.append(self._trace(heard, direct, relayed[:, :used]))
+
+    def _take(self, equations: Symbols) -> None:
+        self._equations = np.vstack([self._equations, equations])
         self._reduced, _ = self._field.row_reduce(self._equations)
-        self.traces.append(self._trace(heard, direct, relayed))
 
     def _slot(self, slot: int, receiver: int) -> Flags:
         return self._links.delivers(round=self._round, attempt=self.attempt, slot=slot, receiver=receiver)

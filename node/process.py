@@ -123,17 +123,19 @@ class NodeProcess:
     async def _serve(self, welcome: wire.Welcome, config: Config) -> None:
         """Load the data, connect, and follow the rounds to the end."""
         code = network_code(config)
-        listens = code.relay_slots > 0
         num_symbols = SIDE_SYMBOLS + welcome.num_parameters
         radio = Radio(code, channel(config), self._node, num_symbols)
         trainer = (await self._in_thread(local_trainers, config, [self._node]))[0]
         self._hear_server(welcome)
         expect_frames_of(self._peers, 2 * num_symbols)
+        node_protocol = NodeProtocol(
+            self._node, config.clients, relay_slots=code.all_relay_slots, waits_to_be_asked=config.early_stop
+        )
         await run_beside(
-            self._meet_and_stay(config.clients, listens=listens),
+            self._meet_and_stay(config.clients, listens=code.relay_slots > 0),
             self._read_downlink(welcome.num_parameters),
             self._read_peers(radio),
-            self._follow(NodeProtocol(self._node, config.clients, listens=listens), code, radio, trainer),
+            self._follow(node_protocol, code, radio, trainer),
         )
 
     def _hear_server(self, welcome: wire.Welcome) -> None:
@@ -174,13 +176,14 @@ class NodeProcess:
                         self._events.put_nowait(protocol.Trained(update))
                     case protocol.Transmit(round, attempt, message):
                         await self._publish(radio.frames(round, attempt, 1, [self._node], message))
-                    case protocol.Relay(round, attempt, _, _, messages):
+                    case protocol.Report():
                         await self._send(self._report(action))
-                        codewords = await self._in_thread(code.codewords, self._node, messages)
-                        for slot, codeword in enumerate(codewords, start=2):
+                    case protocol.Relay(round, attempt, slots, messages):
+                        codewords = await self._in_thread(code.codewords, self._node, messages, slots)
+                        for slot, codeword in zip(slots, codewords, strict=True):
                             await self._publish(radio.frames(round, attempt, slot, messages, codeword))
 
-    def _report(self, action: protocol.Relay) -> wire.Report:
+    def _report(self, action: protocol.Report) -> wire.Report:
         update = action.update
         return wire.Report(
             node=self._node,
@@ -237,6 +240,8 @@ class NodeProcess:
                         self._events.put_nowait(protocol.ModelArrived(round, theta))
                     case wire.Repeat(round=round, attempt=attempt):
                         self._events.put_nowait(protocol.RepeatAsked(round, attempt))
+                    case wire.RelaySlot(round=round, attempt=attempt, slot=slot):
+                        self._events.put_nowait(protocol.RelayAsked(round, attempt, slot))
             except WireError as error:
                 self._reject(error)
 

@@ -4,13 +4,15 @@ A round at one node:
 
     ModelArrived ─▶ Train        TRAINING
     Trained      ─▶ Transmit     LISTENING   slot 1 is out; waiting until slot 1 of every peer is over
-    PeerSlotOver ─▶ Relay        READY       all codewords are out; waiting for the PS
+    PeerSlotOver ─▶ Report       READY       the PS knows who was heard; waiting for it
+    RelayAsked   ─▶ Relay        READY       one codeword is out
     RepeatAsked  ─▶ Transmit     LISTENING   the next attempt
 
+Without early stop a node does not wait to be asked: it sends the codewords of all relay slots right after its report.
 Peers may be ahead by a part of a round: what they send is kept until this node gets there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -64,7 +66,16 @@ class RepeatAsked:
     attempt: int
 
 
-Event = ModelArrived | Trained | PeerSlotOver | RepeatAsked
+@dataclass(frozen=True)
+class RelayAsked:
+    """The PS asks for the codeword of a relay slot."""
+
+    round: int
+    attempt: int
+    slot: int
+
+
+Event = ModelArrived | Trained | PeerSlotOver | RepeatAsked | RelayAsked
 
 
 @dataclass(frozen=True)
@@ -85,29 +96,43 @@ class Transmit:
 
 
 @dataclass(frozen=True)
-class Relay:
-    """Slot 1 is over: tell the PS how it went, then send the codewords of `messages` in the relay slots."""
+class Report:
+    """Slot 1 is over: tell the PS how it went; None for those that this node does not listen to."""
 
     round: int
     attempt: int
     update: LocalUpdate = field(repr=False)
     heard: tuple[Outcome | None, ...]
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Send the codewords of `messages` in these slots."""
+
+    round: int
+    attempt: int
+    slots: Sequence[int]
     messages: Mapping[int, Symbols] = field(repr=False)
 
 
-Action = Train | Transmit | Relay
+Action = Train | Transmit | Report | Relay
 
 
 class NodeProtocol:
     """What one node does next, given what has arrived."""
 
-    def __init__(self, node: int, num_clients: int, *, listens: bool) -> None:
-        """`listens` tells whether this node hears its peers at all: methods that do not relay need no peers."""
+    def __init__(self, node: int, num_clients: int, *, relay_slots: Sequence[int], waits_to_be_asked: bool) -> None:
+        """`relay_slots`: the numbers of the slots that this node may relay in; without any it does not hear its peers.
+
+        `waits_to_be_asked`: whether it relays slot by slot as the PS asks (early stop), or in all slots at once.
+        """
         self.state = State.IDLE
         self.num_stale = 0
         self._node = node
         self._num_clients = num_clients
-        self._peers = frozenset(range(num_clients)) - {node} if listens else frozenset()
+        self._relay_slots = relay_slots
+        self._waits_to_be_asked = waits_to_be_asked
+        self._peers = frozenset(range(num_clients)) - {node} if relay_slots else frozenset()
         self._round = 0
         self._attempt = 0
         self._update: LocalUpdate | None = None
@@ -143,7 +168,7 @@ class NodeProtocol:
 
     def _start_attempt(self, update: LocalUpdate) -> list[Action]:
         self.state = State.LISTENING
-        return [Transmit(self._round, self._attempt, update.message), *self._relay_when_slot_over()]
+        return [Transmit(self._round, self._attempt, update.message), *self._report_when_slot_over()]
 
     def _keep(self, event: PeerSlotOver) -> list[Action]:
         if event.round < self._round or event.sender not in self._peers:
@@ -157,17 +182,27 @@ class NodeProtocol:
         return []
 
     def _listen(self, event: PeerSlotOver) -> list[Action]:
-        return self._keep(event) + self._relay_when_slot_over()
+        return self._keep(event) + self._report_when_slot_over()
 
-    def _relay_when_slot_over(self) -> list[Action]:
+    def _report_when_slot_over(self) -> list[Action]:
         seen = self._outcomes.get((self._round, self._attempt), {})
         if len(seen) < len(self._peers) or self._update is None:
             return []
         self.state = State.READY
         heard = tuple(seen.get(sender) for sender in range(self._num_clients))
+        report = Report(self._round, self._attempt, self._update, heard)
+        if self._waits_to_be_asked or not self._relay_slots:
+            return [report]
+        return [report, self._relay_in(self._relay_slots)]
+
+    def _relay(self, event: RelayAsked) -> list[Action]:
+        if (event.round, event.attempt) != (self._round, self._attempt) or event.slot not in self._relay_slots:
+            return self._count_stale(event)
+        return [self._relay_in([event.slot])]
+
+    def _relay_in(self, slots: Sequence[int]) -> Relay:
         held = self._messages[self._round]
-        messages = {sender: held[sender] for sender in sorted(held)}
-        return [Relay(self._round, self._attempt, self._update, heard, messages)]
+        return Relay(self._round, self._attempt, slots, {sender: held[sender] for sender in sorted(held)})
 
     def _count_stale(self, event: Event) -> list[Action]:
         """Duplicates, and what belongs to a past round or attempt, change nothing."""
@@ -182,6 +217,7 @@ _TRANSITIONS: Mapping[tuple[State, type[Event]], Callable[..., list[Action]]] = 
     (State.TRAINING, PeerSlotOver): NodeProtocol._keep,
     (State.LISTENING, PeerSlotOver): NodeProtocol._listen,
     (State.READY, PeerSlotOver): NodeProtocol._keep,
+    (State.READY, RelayAsked): NodeProtocol._relay,
     (State.READY, RepeatAsked): NodeProtocol._repeat,
     (State.READY, ModelArrived): NodeProtocol._start_round,
 }

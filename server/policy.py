@@ -14,3 +14,11 @@ def must_repeat(config: Config, attempt: int, involved: Collection[int], recover
     if not config.method_traits.repeats or config.decode == "partial" or attempt >= config.max_attempts:
         return False
     return not involved or set(involved) != set(recoverable)
+
+
+def needs_relays(num_clients: int, recoverable: Collection[int]) -> bool:
+    """Whether another relay slot may still help: not once every message is recoverable.
+
+    Early stop goes by this alone. So it never changes what is recovered: all relay slots are sent unless nothing is missing.
+    """
+    return len(recoverable) < num_clients

@@ -153,6 +153,8 @@ class ServerProcess:
                 log.info("round %d starts", round)
                 self._round_started = perf_counter()
                 await self._publish("model", wire.Model(round=round), self._model.theta.astype("<f4", copy=False).data)
+            case protocol.AskRelay(round, attempt, slot):
+                await self._publish("control", wire.RelaySlot(round=round, attempt=attempt, slot=slot))
             case protocol.AskRepeat(round, attempt):
                 log.info("round %d needs attempt %d", round, attempt)
                 await self._publish("control", wire.Repeat(round=round, attempt=attempt))
@@ -185,7 +187,8 @@ class ServerProcess:
             recovered=tuple(messages),
             direct=action.direct,
             attempts=len(action.attempts),
-            relay_slots=self._relay_slots * len(action.attempts),
+            relay_slots=sum(attempt.relay_slots for attempt in action.attempts),
+            relay_slots_saved=sum(self._relay_slots - attempt.relay_slots for attempt in action.attempts),
             rank=action.decoder.rank,
             clip_fraction=clip_fraction(reports, self._model.num_parameters),
             bytes=traffic,

@@ -2,7 +2,8 @@
 
     JOINING     until every node has joined, then all are introduced to each other
     CONNECTING  until every subscription is confirmed in both directions, then round 1 starts
-    COLLECTING  until every slot of every node is over and every node has reported: then repeat, or close the round
+    COLLECTING  until every open slot of every node is over and every node has reported: then open the next relay slot,
+                repeat, or close the round
     CLOSING     while the new model is made and measured: then the next round, or the end
     DONE
 
@@ -21,7 +22,7 @@ from dncfl.common.field import Symbols
 from dncfl.common.trace import AttemptTrace, letters
 from dncfl.common.wire import Report
 from dncfl.server.decoder import Decoder
-from dncfl.server.policy import must_repeat
+from dncfl.server.policy import must_repeat, needs_relays
 
 
 class State(Enum):
@@ -118,6 +119,15 @@ class StartRound:
 
 
 @dataclass(frozen=True)
+class AskRelay:
+    """Ask all nodes for their codewords of a relay slot."""
+
+    round: int
+    attempt: int
+    slot: int
+
+
+@dataclass(frozen=True)
 class AskRepeat:
     """Ask all nodes for another attempt."""
 
@@ -141,7 +151,7 @@ class Finish:
     """All rounds are done."""
 
 
-Action = Welcome | Refuse | Introduce | StartRound | AskRepeat | CloseRound | Finish
+Action = Welcome | Refuse | Introduce | StartRound | AskRelay | AskRepeat | CloseRound | Finish
 
 
 class ServerProtocol:
@@ -157,6 +167,7 @@ class ServerProtocol:
         self._hearing: set[int] = set()
         self._round = 0
         self._attempt = 0
+        self._last_open_slot = 0
         self._decoder = Decoder(code.num_clients, code.p)
         self._direct: set[int] = set()
         self._slots: dict[tuple[int, int], Outcome] = {}
@@ -175,7 +186,7 @@ class ServerProtocol:
         if self.state is State.CONNECTING:
             return f"the connections of nodes {', '.join(map(str, self.missing))}"
         if self.state is State.COLLECTING:
-            slots = range(1, self._code.relay_slots + 2)
+            slots = range(1, self._last_open_slot + 1)
             missing = [f"slot {s} of node {m}" for m in nodes for s in slots if (m, s) not in self._slots]
             missing += [f"the report of node {m}" for m in nodes if m not in self._reports]
             return f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}"
@@ -183,9 +194,8 @@ class ServerProtocol:
 
     @property
     def progress(self) -> tuple[int, int, int, int]:
-        """Where communication stands: round, attempt, how many slots of all nodes are over, and how many there are."""
-        num_slots = self._code.num_clients * (1 + self._code.relay_slots)
-        return self._round, self._attempt, len(self._slots), num_slots
+        """Where communication stands: round, attempt, how many open slots of all nodes are over, of how many."""
+        return self._round, self._attempt, len(self._slots), self._code.num_clients * self._last_open_slot
 
     def handle(self, event: Event) -> list[Action]:
         """The actions that an event leads to. Raises ProtocolError for one that cannot happen in this state."""
@@ -233,6 +243,7 @@ class ServerProtocol:
 
     def _start_attempt(self, attempt: int) -> None:
         self._attempt = attempt
+        self._last_open_slot = 1 if self._config.early_stop else 1 + self._code.relay_slots
         self._slots = {}
         self._reports = {}
 
@@ -259,6 +270,9 @@ class ServerProtocol:
         _, _, slots_over, num_slots = self.progress
         if len(self._reports) < num_clients or slots_over < num_slots:
             return []
+        if self._last_open_slot <= self._code.relay_slots and needs_relays(num_clients, self._decoder.recoverable()):
+            self._last_open_slot += 1
+            return [AskRelay(self._round, self._attempt, self._last_open_slot)]
         self._traces.append(self._trace())
         if must_repeat(self._config, self._attempt, self._decoder.involved, self._decoder.recoverable()):
             self._start_attempt(self._attempt + 1)
@@ -269,7 +283,7 @@ class ServerProtocol:
         return [CloseRound(self._round, self._decoder, direct, tuple(self._traces), reports)]
 
     def _trace(self) -> AttemptTrace:
-        clients, relay_slots = range(self._code.num_clients), range(2, self._code.relay_slots + 2)
+        clients, relay_slots = range(self._code.num_clients), range(2, self._last_open_slot + 1)
         return AttemptTrace(
             round=self._round,
             attempt=self._attempt,

@@ -23,6 +23,8 @@ class RoundRecord:
     attempts: int
     relay_slots: int
     """relay slots used, over all attempts"""
+    relay_slots_saved: int
+    """relay slots that early stop left out, over all attempts; each is a codeword of every node"""
     rank: int
     """independent equations at the PS"""
     clip_fraction: float
@@ -69,4 +71,6 @@ def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any
         "mean_direct": sum(len(record.direct) for record in records) / len(records),
         "rounds_all_recovered": sum(len(record.recovered) == num_clients for record in records),
         "attempts": sum(record.attempts for record in records),
+        "relay_slots": sum(record.relay_slots for record in records),
+        "relay_slots_saved": sum(record.relay_slots_saved for record in records),
     }

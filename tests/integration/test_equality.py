@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from dncfl.common.config import load_config
 from dncfl.launch.simulate import replay_run, simulate_run
@@ -21,8 +22,9 @@ def _lines(path: Path) -> list[dict[str, object]]:
 
 def _equal(tmp_path: Path, options: dict[str, object]) -> dict[str, object]:
     """The summary of a run over sockets, once the reference and the replay, computed here, have been found equal."""
-    arguments = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", value)]
-    run = summary("run", *arguments, "--out", "run", cwd=tmp_path)
+    file = tmp_path / "options.toml"
+    file.write_text(tomli_w.dumps(options))
+    run = summary("run", file, "--out", "run", cwd=tmp_path)
     simulated = simulate_run(load_config(None, options | {"out": str(tmp_path / "simulated")}))
     recorded = load_config(tmp_path / "run" / "config.toml", {"out": str(tmp_path / "replayed")})
     replayed = replay_run(recorded, tmp_path / "run")
@@ -49,6 +51,7 @@ def test_all_methods(tmp_path: Path, method: str, partition: str) -> None:
         (2, {"pe": 0.7, "rounds": 6}),
         (3, {"pe": 0.7, "rounds": 6}),
         (3, {"pe": 0.7, "rounds": 6, "decode": "partial"}),
+        (3, {"pe": 0.7, "rounds": 6, "early_stop": False}),
         (16, {"pe": 0.7, "rounds": 2, "relay_slots": 1, "max_attempts": 2}),
         (20, {"pe": 0.4, "rounds": 1, "bound": "adaptive", "partition": "dirichlet:0.5"}),
     ],

@@ -38,9 +38,12 @@ class Ether:
     def __post_init__(self) -> None:
         config = self.config
         self.code = network_code(config)
-        self.listens = self.code.relay_slots > 0
         self.server = ServerProtocol(config, self.code)
-        self.nodes = [NodeProtocol(m, config.clients, listens=self.listens) for m in range(config.clients)]
+        slots = self.code.all_relay_slots
+        self.nodes = [
+            NodeProtocol(m, config.clients, relay_slots=slots, waits_to_be_asked=config.early_stop)
+            for m in range(config.clients)
+        ]
         self.drop_layers = [DropLayer(self.channel, receiver) for receiver in range(config.clients + 1)]
         self.queues: dict[tuple[int, int, str], deque[object]] = defaultdict(deque)
 
@@ -75,6 +78,9 @@ class Ether:
                 for m in everyone:
                     theta = np.zeros(1, dtype=np.float32)
                     self._queue(SERVER, m, "downlink", node_side.ModelArrived(round, theta))
+            case server_side.AskRelay(round, attempt, slot):
+                for m in everyone:
+                    self._queue(SERVER, m, "downlink", node_side.RelayAsked(round, attempt, slot))
             case server_side.AskRepeat(round, attempt):
                 for m in everyone:
                     self._queue(SERVER, m, "downlink", node_side.RepeatAsked(round, attempt))
@@ -92,7 +98,7 @@ class Ether:
                 self._queue(node, node, "worker", node_side.Trained(update))
             case node_side.Transmit(round, attempt, message):
                 self._transmit(node, round, attempt, 1, (node,), message)
-            case node_side.Relay(round, attempt, _, heard, messages):
+            case node_side.Report(round, attempt, _, heard):
                 report = Report(
                     node=node,
                     round=round,
@@ -105,7 +111,8 @@ class Ether:
                     bytes_from_peers=0,
                 )
                 self._queue(node, SERVER, "control", server_side.ReportArrived(report))
-                for slot, codeword in enumerate(self.code.codewords(node, messages), start=2):
+            case node_side.Relay(round, attempt, slots, messages):
+                for slot, codeword in zip(slots, self.code.codewords(node, messages, slots), strict=True):
                     self._transmit(node, round, attempt, slot, tuple(messages), codeword)
 
     def _transmit(self, sender: int, round: int, attempt: int, slot: int, messages: tuple[int, ...], symbols: Symbols) -> None:
@@ -114,7 +121,7 @@ class Ether:
         payload = symbols if outcome is Outcome.DELIVERED else None
         event = server_side.SlotOver(sender, round, attempt, slot, outcome, messages, payload)
         self._queue(sender, SERVER, "uplink", event)
-        if slot == 1 and self.listens:
+        if slot == 1 and self.code.relay_slots:
             for receiver in range(self.config.clients):
                 if receiver != sender:
                     outcome = self.drop_layers[receiver].outcome(**place)

@@ -28,6 +28,7 @@ def _record(round: int) -> RoundRecord:
         direct=(0,),
         attempts=1,
         relay_slots=1,
+        relay_slots_saved=0,
         rank=2,
         clip_fraction=0.0,
         bytes={},
