@@ -148,6 +148,8 @@ def _report(config: Config, summary: Mapping[str, Any]) -> None:
         f"nodes per round  {summary['mean_recovered']:.2f} of {config.clients} recovered, "
         f"{summary['mean_direct']:.2f} heard directly"
     )
+    if slots := summary["relay_slots"] + summary["relay_slots_saved"]:
+        print(f"relay slots      {summary['relay_slots']} of {slots} used")
     if "network" in (seconds := summary["median_round_seconds"]):
         outside = seconds["total"] - seconds["training"]
         print(f"median round     {seconds['training']:.3f} s training, {outside:.3f} s outside it")
