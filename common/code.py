@@ -77,7 +77,7 @@ class DiversityNetworkCode:
         held = list(messages)
         columns = [slot - 2 for slot in (self.all_relay_slots if slots is None else slots)]
         factors = self._blocks[sender][np.ix_(held, columns)].T
-        return self._field.matmul(factors, np.stack([messages[z] for z in held]))
+        return self._field.combine(factors, [messages[z] for z in held])
 
     def equations(self, heard: ArrayLike, direct: ArrayLike, relayed: ArrayLike) -> Symbols:
         """The equations that arrived at the PS, one a row: (n, M), without those that are zero.

@@ -1,14 +1,18 @@
 """Arithmetic in GF(p): exact matrix products, row reduction, and the choice of p.
 
-Symbols are the integers 0..p-1 in arrays of uint16. This module is the one place where products over the field are
-computed: a faster codec replaces `PrimeField.matmul`.
+Symbols are the integers 0..p-1 in arrays of uint16. `PrimeField.combine` is what codewords and messages are made by; it
+takes the compiled product of `dncfl.common.kernels` where that is exact, and `PrimeField.matmul`, plain numpy, elsewhere.
 """
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import galois  # the field's definition: primality and the next prime
 import numpy as np
 from numpy.typing import NDArray
+
+from dncfl.common import kernels
 
 Symbols = NDArray[np.uint16]
 """An array of field elements 0..p-1."""
@@ -19,7 +23,10 @@ MAX_PRIME = 65_521
 Floats = TypeVar("Floats", NDArray[np.float32], NDArray[np.float64])
 
 BLOCK = 4096
-"""Columns per step of a product: the operands of one step stay in the processor's cache."""
+"""Columns per step of a product in numpy: the operands of one step stay in the processor's cache."""
+
+PIECE = 2**14
+"""Columns that are gathered from the payloads at a time: 320 kB for ten of them."""
 
 
 def smallest_prime(minimum: int) -> int:
@@ -41,6 +48,31 @@ class PrimeField:
         if a % self.p == 0:
             raise ZeroDivisionError(f"0 has no inverse in GF({self.p})")
         return pow(a, -1, self.p)
+
+    def combine(self, factors: Symbols, payloads: Sequence[Symbols], threads: int = 1) -> Symbols:
+        """Σ_i factors[:, i]·payloads[i]: combinations of n payloads (d,) by factors (k × n), as k × d.
+
+        The payloads are read in pieces, never copied as a whole. `threads` of them share a large d.
+        """
+        n, d = factors.shape[1], payloads[0].size
+        out = np.empty((factors.shape[0], d), dtype=np.uint16)
+        pieces = [(first, min(first + PIECE, d)) for first in range(0, d, PIECE)]
+
+        def work(piece: tuple[int, int]) -> None:
+            first, last = piece
+            symbols = np.stack([payload[first:last] for payload in payloads])
+            if kernels.fits(self.p, n):
+                kernels.product(factors, symbols, self.p, out, first)
+            else:
+                out[:, first:last] = self.matmul(factors, symbols)
+
+        if threads == 1 or len(pieces) == 1:
+            for piece in pieces:
+                work(piece)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(work, pieces))
+        return out
 
     def matmul(self, a: Symbols, b: Symbols) -> Symbols:
         """The product of a (k × n) and b (n × d) over the field: k × d.

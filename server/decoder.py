@@ -73,7 +73,7 @@ class Decoder:
         if mixed:
             used = np.flatnonzero(np.any(list(mixed.values()), axis=0))
             factors = np.array([t[used] for t in mixed.values()], dtype=np.uint16)
-            solved = self._field.matmul(factors, np.stack([self._payloads[i] for i in used]))
+            solved = self._field.combine(factors, [self._payloads[i] for i in used])
             result |= dict(zip(mixed, solved, strict=True))
         return dict(sorted(result.items()))
 
