@@ -5,6 +5,8 @@ reduced before they leave. This is exact as long as every partial sum stays belo
 machine (the result is cached on disk) when this module is imported, so never in the middle of a slot.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit  # compiles these loops to vector instructions; galois brings it along
 from numpy.typing import NDArray
@@ -45,12 +47,17 @@ def _add_one(sums, factors, i, rows, width):  # type: ignore[no-untyped-def]  # 
         sums[x] += factor * row[x]
 
 
-@njit(
-    "void(float32[:, ::1], uint16[:, ::1], int64, uint16[:, ::1], int64)",
-    cache=True,
-    nogil=True,
-    error_model="numpy",
-)
+def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+    """Compile now, for one signature; from the cache where there is a place for one."""
+    signature = "void(float32[:, ::1], uint16[:, ::1], int64, uint16[:, ::1], int64)"
+    try:
+        product: Callable[..., None] = njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # numba's word for a system where no folder for caches can be written
+        product = njit(signature, nogil=True, error_model="numpy")(function)
+    return product
+
+
+@_compiled
 def _product(factors, symbols, p, out, first):  # type: ignore[no-untyped-def]  # pragma: no cover
     num_terms, num_columns = symbols.shape
     modulus = np.float32(p)
