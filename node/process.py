@@ -84,7 +84,7 @@ class NodeProcess:
         except (RunStopped, NetworkError):
             raise
         except DncflError as error:
-            await self._send(wire.Failed(node=self._node, reason=str(error)[:2000]))
+            await self._send(wire.Failed(node=self._node, reason=str(error)[:7000]))
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"[:2000] + f"\n{traceback.format_exc()[-4000:]}"
