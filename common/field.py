@@ -5,7 +5,6 @@ takes the compiled product of `dncfl.common.kernels` where that is exact, and `P
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import galois  # the field's definition: primality and the next prime
@@ -49,30 +48,20 @@ class PrimeField:
             raise ZeroDivisionError(f"0 has no inverse in GF({self.p})")
         return pow(a, -1, self.p)
 
-    def combine(self, factors: Symbols, payloads: Sequence[Symbols], threads: int = 1) -> Symbols:
+    def combine(self, factors: Symbols, payloads: Sequence[Symbols]) -> Symbols:
         """Σ_i factors[:, i]·payloads[i]: combinations of n payloads (d,) by factors (k × n), as k × d.
 
-        The payloads are read in pieces, never copied as a whole. `threads` of them share a large d.
+        The payloads are read in pieces, never copied as a whole.
         """
-        n, d = factors.shape[1], payloads[0].size
-        out = np.empty((factors.shape[0], d), dtype=np.uint16)
-        pieces = [(first, min(first + PIECE, d)) for first in range(0, d, PIECE)]
-
-        def work(piece: tuple[int, int]) -> None:
-            first, last = piece
-            symbols = np.stack([payload[first:last] for payload in payloads])
-            if kernels.fits(self.p, n):
-                kernels.product(factors, symbols, self.p, out, first)
+        d = payloads[0].size
+        combinations = np.empty((factors.shape[0], d), dtype=np.uint16)
+        for first in range(0, d, PIECE):
+            symbols = np.stack([payload[first : first + PIECE] for payload in payloads])
+            if kernels.fits(self.p, len(payloads)):
+                kernels.product(factors, symbols, self.p, combinations, first)
             else:
-                out[:, first:last] = self.matmul(factors, symbols)
-
-        if threads == 1 or len(pieces) == 1:
-            for piece in pieces:
-                work(piece)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(work, pieces))
-        return out
+                combinations[:, first : first + PIECE] = self.matmul(factors, symbols)
+        return combinations
 
     def matmul(self, a: Symbols, b: Symbols) -> Symbols:
         """The product of a (k × n) and b (n × d) over the field: k × d.

@@ -98,7 +98,7 @@ def product(factors: NDArray[np.uint16], symbols: NDArray[np.uint16], p: int, ou
 
     All are whole arrays in C order: slices would cost the vector instructions. Only for sizes for which `fits` holds.
 
-    It runs without Python's lock, so that several threads can each do a part of the columns.
+    It runs without Python's lock, so that the event loop goes on beside it.
     """
     centred = factors.astype(np.float32, order="C")
     centred[factors > p // 2] -= p
