@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click  # parses the command line, and proposes the option that was meant
 
@@ -29,7 +29,8 @@ def config_options(command: F) -> F:
             switch = f"{flag}/--no-{flag.removeprefix('--')}" if field.default else flag
             command = click.option(switch, field.alias or name, is_flag=True, default=None, help=help_text)(command)
         else:
-            command = click.option(flag, name, metavar="VALUE", help=help_text)(command)
+            metavar = "|".join(get_args(field.annotation)) if get_origin(field.annotation) is Literal else "VALUE"
+            command = click.option(flag, name, metavar=metavar, help=help_text)(command)
     return command
 
 
@@ -153,5 +154,6 @@ def _report(config: Config, summary: Mapping[str, Any]) -> None:
     if "network" in (seconds := summary["median_round_seconds"]):
         outside = seconds["total"] - seconds["training"]
         print(f"median round     {seconds['training']:.3f} s training, {outside:.3f} s outside it")
-    print(f"model_sha256     {summary['model_sha256']}")
+    verdict = "   (matches the recorded run)" if summary.get("matches") else ""
+    print(f"model_sha256     {summary['model_sha256']}{verdict}")
     print(f"run folder       {summary['folder']}")

@@ -69,6 +69,8 @@ class Display(Observer):
         )
         if record.round < rounds:
             self.now(f"round {record.round + 1}/{rounds}: training")
+        else:
+            self.now("all rounds are done; writing the model and the picture")
 
     def _row(self, *cells: str) -> str:
         widths = (8, 8, 3, 8, max(5, self._config.clients), 8, 7, 7)

@@ -2,8 +2,8 @@
 
 Seconds of a round, which add up to `total`:
 
-    training   the longest local training among the nodes
-    quantise   the longest quantising and encoding among the nodes
+    training   local training at the node whose training and quantising took longest
+    quantise   quantising and encoding at that node
     network    all else between publishing θ and the last frame: downlink, slots, relaying, elimination, waiting
     decode     solving for the messages that did not come directly
     aggregate  from messages to the new θ
@@ -177,8 +177,7 @@ class ServerProcess:
         messages = action.decoder.messages()
         decoded = perf_counter()
         step = self._model.step(messages, action.round, self._stop_when_leaving)
-        training = max(report.train_seconds for report in reports)
-        quantise = max(report.encode_seconds for report in reports)
+        training, quantise = max(((r.train_seconds, r.encode_seconds) for r in reports), key=sum)
         record = RoundRecord(
             round=action.round,
             accuracy=step.accuracy,

@@ -50,17 +50,15 @@ class PaperCNN(nn.Module):
 def build_model(name: str, seed: int, device: str) -> nn.Module:
     """The model of a name on a torch device, with its first parameters drawn from the seed.
 
-    Raises ConfigError when the model cannot be made, or there is no such device.
+    Raises ConfigError when there is no such model or device, ModelError when the model's own code raises an error.
 
     Your own model is `package.module:function`, found from the working folder too; the function takes no arguments and
     returns a torch module that gives scores (n, classes) for images.
     """
-    with torch.random.fork_rng(devices=[]):
+    factory = PaperCNN if name == "paper-cnn" else _imported(name)
+    with torch.random.fork_rng(devices=[]), model_errors(f"making the model {name}"):
         torch.manual_seed(torch_seed(seed, Purpose.INITIAL_MODEL))
-        try:
-            model = PaperCNN() if name == "paper-cnn" else _imported(name)()
-        except Exception as error:  # a user's own code may raise anything
-            raise ConfigError(f"model = {name}: {type(error).__name__}: {error}") from error
+        model = factory()
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model = {name}: must return a torch.nn.Module, not {type(model).__name__}")
     if device == "cuda":
@@ -86,7 +84,12 @@ def _imported(name: str) -> Callable[[], nn.Module]:
     module, _, function = name.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
-    factory: Callable[[], nn.Module] = getattr(importlib.import_module(module), function)
+    try:
+        with model_errors(f"importing the model {name}", but=ImportError):
+            imported = importlib.import_module(module)
+        factory: Callable[[], nn.Module] = getattr(imported, function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"model = {name}: {error}") from error
     return factory
 
 

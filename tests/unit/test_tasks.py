@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torchvision.datasets.mnist import MNIST
 
-from dncfl.common.errors import ConfigError, DataError
+from dncfl.common.errors import ConfigError, DataError, ModelError
 from dncfl.common.tasks.data import ensure_available, load_dataset
 from dncfl.common.tasks.model import PaperCNN, build_model, load_vector, named_tensors, to_vector
 from dncfl.common.tasks.partition import parse_partition
@@ -160,13 +160,17 @@ def test_floating_point_buffers_travel_and_counters_stay() -> None:
     [
         ("nowhere_to_be_found:model", "No module named"),
         (f"{__name__}:missing", "has no attribute"),
-        (f"{__name__}:broken", "no such luck"),
         (f"{__name__}:no_model", "must return a torch.nn.Module, not int"),
     ],
 )
 def test_models_that_are_none(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_model(name, seed=0, device="cpu")
+
+
+def test_an_error_of_a_models_own_is_shown_with_its_place() -> None:
+    with pytest.raises(ModelError, match=r"making the model .* failed: RuntimeError: no such luck\n(.|\n)*test_tasks.py"):
+        build_model(f"{__name__}:broken", seed=0, device="cpu")
 
 
 def test_a_model_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
