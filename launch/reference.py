@@ -19,7 +19,7 @@ from dncfl.common.trace import NOT_LISTENED, AttemptTrace
 from dncfl.node.trainer import local_trainers
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.policy import must_repeat, needs_relays
-from dncfl.server.records import RoundRecord, clip_fraction, mean_train_loss
+from dncfl.server.records import RoundRecord, attempt_figures, local_figures
 
 Flags = NDArray[np.bool_]
 
@@ -41,14 +41,11 @@ def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iter
             round=round,
             accuracy=step.accuracy,
             loss=step.loss,
-            train_loss=mean_train_loss(updates),
             recovered=communication.recovered,
             direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
-            attempts=communication.attempt,
-            relay_slots=sum(attempt.relay_slots for attempt in communication.traces),
-            relay_slots_saved=sum(communication.code.relay_slots - a.relay_slots for a in communication.traces),
             rank=communication.rank,
-            clip_fraction=clip_fraction(updates, model.num_parameters),
+            **local_figures(updates, model.num_parameters),
+            **attempt_figures(communication.traces, communication.code.relay_slots),
             bytes={},
             seconds={
                 "training": sum(update.train_seconds for update in updates),
@@ -128,7 +125,8 @@ class Communication:
 
     def _trace(self, heard: Flags, direct: Flags, relayed: Flags) -> AttemptTrace:
         between = _letters(heard)
-        between[~heard.astype(bool) & (self.code.relay_slots == 0)] = NOT_LISTENED
+        if not self.code.relay_slots:
+            between[:] = NOT_LISTENED
         np.fill_diagonal(between, NOT_LISTENED)
         slot1 = np.hstack([between, _letters(direct[:, None])])
         return AttemptTrace(

@@ -36,7 +36,7 @@ from dncfl.server import protocol
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.observer import Observer
 from dncfl.server.protocol import ServerProtocol
-from dncfl.server.records import RoundRecord, clip_fraction, mean_train_loss
+from dncfl.server.records import RoundRecord, attempt_figures, local_figures
 
 log = logging.getLogger(__name__)
 
@@ -182,14 +182,11 @@ class ServerProcess:
             round=action.round,
             accuracy=step.accuracy,
             loss=step.loss,
-            train_loss=mean_train_loss(reports),
             recovered=tuple(messages),
             direct=action.direct,
-            attempts=len(action.attempts),
-            relay_slots=sum(attempt.relay_slots for attempt in action.attempts),
-            relay_slots_saved=sum(self._relay_slots - attempt.relay_slots for attempt in action.attempts),
             rank=action.decoder.rank,
-            clip_fraction=clip_fraction(reports, self._model.num_parameters),
+            **local_figures(reports, self._model.num_parameters),
+            **attempt_figures(action.attempts, self._relay_slots),
             bytes=traffic,
             seconds={
                 "training": training,

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from dncfl.common.trace import AttemptTrace
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRecord:
@@ -48,14 +50,22 @@ class LocalFigures(Protocol):
     def num_clipped(self) -> int: ...
 
 
-def mean_train_loss(figures: Sequence[LocalFigures]) -> float:
-    """The mean over the nodes of the loss in their last local epoch."""
-    return sum(figure.train_loss for figure in figures) / len(figures)
+def local_figures(nodes: Sequence[LocalFigures], num_parameters: int) -> dict[str, Any]:
+    """What a round record says of all nodes' trainings."""
+    return {
+        "train_loss": sum(node.train_loss for node in nodes) / len(nodes),
+        "clip_fraction": sum(node.num_clipped for node in nodes) / (len(nodes) * num_parameters),
+    }
 
 
-def clip_fraction(figures: Sequence[LocalFigures], num_parameters: int) -> float:
-    """The share of all updates' values outside the quantiser's bounds."""
-    return sum(figure.num_clipped for figure in figures) / (len(figures) * num_parameters)
+def attempt_figures(attempts: Sequence[AttemptTrace], num_relay_slots: int) -> dict[str, Any]:
+    """What a round record says of its attempts, each of which had num_relay_slots to use."""
+    used = sum(attempt.relay_slots for attempt in attempts)
+    return {
+        "attempts": len(attempts),
+        "relay_slots": used,
+        "relay_slots_saved": len(attempts) * num_relay_slots - used,
+    }
 
 
 def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any]:
