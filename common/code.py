@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dncfl.common.field import PrimeField, Symbols, smallest_prime
+from dncfl.common.field import PrimeField, smallest_prime
+from dncfl.common.payload import Payload, Symbols
 
 MIN_FIELD = 257
 """Every byte is a symbol, so that side information needs no conversion."""
@@ -69,15 +70,14 @@ class DiversityNetworkCode:
         """The numbers of the relay slots: 2..relay_slots+1."""
         return range(2, self.relay_slots + 2)
 
-    def codewords(self, sender: int, messages: Mapping[int, Symbols], slots: Sequence[int] | None = None) -> Symbols:
-        """C_m = U·Ã_m: what `sender` relays of the messages (n,) that it holds, a row of n symbols per slot.
+    def codewords(self, sender: int, messages: Mapping[int, Payload], slots: Sequence[int] | None = None) -> list[Payload]:
+        """C_m = U·Ã_m: what `sender` relays of the messages that it holds, a codeword per slot.
 
         `slots` are some of the relay slots, all unless given.
         """
         held = list(messages)
         columns = [slot - 2 for slot in (self.all_relay_slots if slots is None else slots)]
-        factors = self._blocks[sender][np.ix_(held, columns)].T
-        return self._field.combine(factors, [messages[z] for z in held])
+        return self._field.combine(self._blocks[sender][np.ix_(held, columns)].T, [messages[z] for z in held])
 
     def equations(self, heard: ArrayLike, direct: ArrayLike, relayed: ArrayLike) -> Symbols:
         """The equations that arrived at the PS, one a row: (n, M), without those that are zero.

@@ -1,7 +1,7 @@
 """Arithmetic in GF(p): exact matrix products, row reduction, and the choice of p.
 
-Symbols are the integers 0..p-1 in arrays of uint16. `PrimeField.combine` is what codewords and messages are made by; it
-takes the compiled product of `dncfl.common.kernels` where that is exact, and `PrimeField.matmul`, plain numpy, elsewhere.
+`PrimeField.combine` is what codewords and messages are made by: the compiled product of `dncfl.common.kernels`.
+`PrimeField.matmul` is the same in plain numpy, to be checked against and compared with.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,8 @@ import galois  # the field's definition: primality and the next prime
 import numpy as np
 from numpy.typing import NDArray
 
-from dncfl.common import kernels
-
-Symbols = NDArray[np.uint16]
-"""An array of field elements 0..p-1."""
+from dncfl.common.kernels import Product
+from dncfl.common.payload import Payload, Symbols
 
 MAX_PRIME = 65_521
 """The largest prime whose symbols fit in 16 bits."""
@@ -23,9 +21,6 @@ Floats = TypeVar("Floats", NDArray[np.float32], NDArray[np.float64])
 
 BLOCK = 4096
 """Columns per step of a product in numpy: the operands of one step stay in the processor's cache."""
-
-PIECE = 2**14
-"""Columns that are gathered from the payloads at a time: 320 kB for ten of them."""
 
 
 def smallest_prime(minimum: int) -> int:
@@ -48,20 +43,13 @@ class PrimeField:
             raise ZeroDivisionError(f"0 has no inverse in GF({self.p})")
         return pow(a, -1, self.p)
 
-    def combine(self, factors: Symbols, payloads: Sequence[Symbols]) -> Symbols:
-        """Σ_i factors[:, i]·payloads[i]: combinations of n payloads (d,) by factors (k × n), as k × d.
+    def combine(self, factors: Symbols, payloads: Sequence[Payload]) -> list[Payload]:
+        """Σ_i factors[:, i]·payloads[i]: k combinations of n payloads of d symbols by factors (k × n).
 
-        The payloads are read in pieces, never copied as a whole.
+        Raises ValueError unless there is one factor a payload and all payloads are of one length.
         """
-        d = payloads[0].size
-        combinations = np.empty((factors.shape[0], d), dtype=np.uint16)
-        for first in range(0, d, PIECE):
-            symbols = np.stack([payload[first : first + PIECE] for payload in payloads])
-            if kernels.fits(self.p, len(payloads)):
-                kernels.product(factors, symbols, self.p, combinations, first)
-            else:
-                combinations[:, first : first + PIECE] = self.matmul(factors, symbols)
-        return combinations
+        product = Product(factors, payloads, self.p)
+        return product.packed() if self.p <= 257 else [Payload(symbols) for symbols in product.symbols()]
 
     def matmul(self, a: Symbols, b: Symbols) -> Symbols:
         """The product of a (k × n) and b (n × d) over the field: k × d.

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dncfl.common.errors import ChecksumError
-from dncfl.common.field import Symbols
-from dncfl.common.quantiser import Levels
+from dncfl.common.payload import Payload
+from dncfl.common.quantiser import Levels, level_type
 
 _SIDE = struct.Struct("<Id")
 _CHECKSUM = struct.Struct("<I")
@@ -35,31 +35,37 @@ class QuantisedUpdate:
     num_samples: int
 
 
-def encode_message(update: QuantisedUpdate, *, round: int, sender: int) -> Symbols:
-    """ℰ: the symbols (SIDE_SYMBOLS + d,) of an update."""
+def encode_message(update: QuantisedUpdate, p: int, *, round: int, sender: int) -> Payload:
+    """ℰ: the SIDE_SYMBOLS + d symbols of GF(p) of an update."""
     side = _SIDE.pack(update.num_samples, update.bound)
     checksum = _CHECKSUM.pack(_checksum(side, update.levels, round, sender))
-    return np.concatenate([np.frombuffer(side + checksum, dtype=np.uint8).astype(np.uint16), update.levels])
+    symbols = np.empty(SIDE_SYMBOLS + update.levels.size, dtype=update.levels.dtype)
+    symbols[:SIDE_SYMBOLS] = np.frombuffer(side + checksum, dtype=np.uint8)
+    symbols[SIDE_SYMBOLS:] = update.levels
+    return Payload.of(symbols, p)
 
 
-def decode_message(symbols: Symbols, *, round: int, sender: int, num_levels: int) -> QuantisedUpdate:
+def decode_message(message: Payload, *, round: int, sender: int, num_levels: int) -> QuantisedUpdate:
     """ℰ⁻¹: the update in a message. Raises ChecksumError when the message is not what `sender` encoded in `round`."""
     where = f"the message of node {sender} in round {round}"
+    symbols = message.symbols
     if symbols.size < SIDE_SYMBOLS or np.any(symbols[:SIDE_SYMBOLS] > 255):
         raise ChecksumError(f"{where} has damaged side information")
     header = symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes()
     side, checksum = header[: _SIDE.size], header[_SIDE.size :]
-    levels = symbols[SIDE_SYMBOLS:]
+    levels: Levels = symbols[SIDE_SYMBOLS:]
+    if levels.size and int(levels.max()) >= num_levels:
+        raise ChecksumError(f"{where} holds level {int(levels.max())}: must be below {num_levels}")
+    levels = levels.astype(level_type(num_levels), copy=False)
     if _CHECKSUM.unpack(checksum)[0] != _checksum(side, levels, round, sender):
         raise ChecksumError(f"{where} does not match its checksum")
     num_samples, bound = _SIDE.unpack(side)
-    if levels.size and int(levels.max()) >= num_levels:
-        raise ChecksumError(f"{where} holds level {int(levels.max())}: must be below {num_levels}")
     if not 0 < bound < np.inf:
         raise ChecksumError(f"{where} holds the quantiser bound {bound}: must be positive and finite")
     return QuantisedUpdate(levels=levels, bound=bound, num_samples=num_samples)
 
 
 def _checksum(side: bytes, levels: Levels, round: int, sender: int) -> int:
+    """Over the levels as bytes, or as 16-bit words where there are more than 256 of them."""
     start = zlib.crc32(side, zlib.crc32(_PLACE.pack(round, sender)))
-    return zlib.crc32(np.ascontiguousarray(levels, dtype="<u2").data, start)
+    return zlib.crc32(levels.astype(levels.dtype.newbyteorder("<"), copy=False).data, start)

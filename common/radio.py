@@ -1,4 +1,4 @@
-"""Transmissions as frames: a sender's symbols out, and at the receiver the drop layer's verdict and the symbols in."""
+"""Transmissions as frames: a sender's payload out, and at the receiver the drop layer's verdict and the payload in."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,17 +8,16 @@ from dncfl.common import wire
 from dncfl.common.channel import Channel, DropLayer, Outcome
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import WireError
-from dncfl.common.field import Symbols
-from dncfl.common.symbols import Buffer, pack, unpack
+from dncfl.common.payload import Buffer, Payload
 
 
 @dataclass(frozen=True)
 class Reception:
-    """One slot of one sender as a receiver sees it; `symbols` (n,) only where it was delivered."""
+    """One slot of one sender as a receiver sees it; `payload` only where it was delivered."""
 
     header: wire.Transmission
     outcome: Outcome
-    symbols: Symbols | None = field(repr=False)
+    payload: Payload | None = field(repr=False)
 
 
 class Radio:
@@ -31,11 +30,11 @@ class Radio:
         self._drop_layer = DropLayer(channel, station)
         self._num_symbols = num_symbols
 
-    def frames(self, round: int, attempt: int, slot: int, messages: Iterable[int], symbols: Symbols) -> list[Any]:
-        """The frames of this node's transmission in a slot, symbols (n,) made of the given messages."""
+    def frames(self, round: int, attempt: int, slot: int, messages: Iterable[int], payload: Payload) -> list[Any]:
+        """The frames of this node's transmission in a slot, made of the given messages; the payload is not copied."""
         header = wire.Transmission(sender=self._station, round=round, attempt=attempt, slot=slot, messages=tuple(messages))
         topic = wire.TOPIC_MESSAGE if slot == 1 else wire.TOPIC_CODEWORD
-        return [topic, wire.encode(header), *pack(symbols, self._code.p)]
+        return [topic, wire.encode(header), payload.plane, payload.escapes]
 
     def receive(self, frames: Sequence[Buffer]) -> Reception:
         """What the frames of a transmission amount to. Raises WireError when they are none.
@@ -47,7 +46,7 @@ class Radio:
         header = wire.decode(frames[1], wire.TRANSMISSION)
         header.check(num_clients=self._code.num_clients, last_slot=1 + self._code.relay_slots)
         outcome = self._drop_layer.outcome(round=header.round, attempt=header.attempt, slot=header.slot, sender=header.sender)
-        symbols = None
+        payload = None
         if outcome is Outcome.DELIVERED:
-            symbols = unpack(frames[2], frames[3], self._code.p, self._num_symbols)
-        return Reception(header, outcome, symbols)
+            payload = Payload.from_frames(frames[2], frames[3], self._code.p, self._num_symbols)
+        return Reception(header, outcome, payload)

@@ -8,7 +8,7 @@ Frames on each socket:
 
     node DEALER ⇄ ROUTER PS   header                                       control, both directions
     PS XPUB → SUB node        topic, header [, θ as float32]               Model, Repeat, RelaySlot
-    node XPUB → SUB others    topic, header, plane, escapes                Transmission; see `dncfl.common.symbols`
+    node XPUB → SUB others    topic, header, plane, escapes                Transmission; see `dncfl.common.payload`
 """
 
 from typing import Annotated, Literal, TypeVar

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dncfl.common.channel import Channel, Outcome
 from dncfl.common.config import Config
-from dncfl.common.field import PrimeField, Symbols, determined
+from dncfl.common.field import PrimeField, determined
+from dncfl.common.payload import Symbols
 from dncfl.common.scheme import network_code
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace
 from dncfl.node.trainer import local_trainers

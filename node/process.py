@@ -256,7 +256,7 @@ class NodeProcess:
             header = reception.header
             self._bytes_from_peers[header.round] += sum(len(frame) for frame in frames)
             self._events.put_nowait(
-                protocol.PeerSlotOver(header.sender, header.round, header.attempt, reception.outcome, reception.symbols)
+                protocol.PeerSlotOver(header.sender, header.round, header.attempt, reception.outcome, reception.payload)
             )
 
     async def _send(self, header: wire.Header) -> None:

@@ -18,7 +18,7 @@ from enum import Enum, auto
 
 from dncfl.common.channel import Outcome
 from dncfl.common.errors import ProtocolError
-from dncfl.common.field import Symbols
+from dncfl.common.payload import Payload
 from dncfl.common.tasks.model import Vector
 from dncfl.node.trainer import LocalUpdate
 
@@ -49,13 +49,13 @@ class Trained:
 
 @dataclass(frozen=True)
 class PeerSlotOver:
-    """Slot 1 of a peer is over: its message (n,) was delivered, or nothing was."""
+    """Slot 1 of a peer is over: its message was delivered, or nothing was."""
 
     sender: int
     round: int
     attempt: int
     outcome: Outcome
-    message: Symbols | None = field(repr=False)
+    message: Payload | None = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Transmit:
 
     round: int
     attempt: int
-    message: Symbols = field(repr=False)
+    message: Payload = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Relay:
     round: int
     attempt: int
     slots: Sequence[int]
-    messages: Mapping[int, Symbols] = field(repr=False)
+    messages: Mapping[int, Payload] = field(repr=False)
 
 
 Action = Train | Transmit | Report | Relay
@@ -137,7 +137,7 @@ class NodeProtocol:
         self._attempt = 0
         self._update: LocalUpdate | None = None
         self._outcomes: dict[tuple[int, int], dict[int, Outcome]] = {}
-        self._messages: dict[int, dict[int, Symbols]] = {}
+        self._messages: dict[int, dict[int, Payload]] = {}
 
     def handle(self, event: Event) -> list[Action]:
         """The actions that an event leads to. Raises ProtocolError for one that cannot happen in this state."""

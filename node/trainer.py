@@ -10,10 +10,11 @@ from torch import nn
 
 from dncfl.common.config import Config
 from dncfl.common.errors import UpdateRefused
-from dncfl.common.field import Symbols
 from dncfl.common.message import QuantisedUpdate, encode_message
+from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Quantiser, adaptive_bound
 from dncfl.common.randomness import Purpose, stream
+from dncfl.common.scheme import network_code
 from dncfl.common.tasks.data import Samples, load_dataset
 from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, to_vector
 from dncfl.common.tasks.training import Recipe, TrainingStopped, train
@@ -23,7 +24,7 @@ from dncfl.common.tasks.training import Recipe, TrainingStopped, train
 class LocalUpdate:
     """The outcome of one local training: the message U_m and how it came about."""
 
-    message: Symbols
+    message: Payload
     train_loss: float
     num_clipped: int
     train_seconds: float
@@ -39,6 +40,7 @@ class LocalTrainer:
         self._client = client
         self._model = model
         self.samples = samples
+        self._p = network_code(config).p
         self._recipe = Recipe(epochs=config.local_epochs, batch_size=config.batch_size, lr=config.lr, momentum=config.momentum)
 
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
@@ -70,13 +72,13 @@ class LocalTrainer:
             encode_seconds=perf_counter() - trained,
         )
 
-    def _encode(self, delta: Vector, round: int) -> tuple[Symbols, int]:
+    def _encode(self, delta: Vector, round: int) -> tuple[Payload, int]:
         config = self._config
         bound = adaptive_bound(delta, otherwise=1.0) if config.bound == "adaptive" else config.bound
         noise = stream(config.seed, Purpose.QUANTISER, round=round, sender=self._client)
         levels, num_clipped = Quantiser(levels=config.levels, bound=bound).quantise(delta, noise)
         update = QuantisedUpdate(levels=levels, bound=bound, num_samples=len(self.samples))
-        return encode_message(update, round=round, sender=self._client), num_clipped
+        return encode_message(update, self._p, round=round, sender=self._client), num_clipped
 
     def _refuse_unless_finite(self, delta: Vector, round: int) -> None:
         if np.isfinite(delta).all():

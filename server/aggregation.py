@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dncfl.common.config import Config
-from dncfl.common.field import Symbols
 from dncfl.common.message import decode_message
+from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Quantiser
 from dncfl.common.tasks.model import Vector
 
+BLOCK = 2**15
+"""Parameters per step, so that their sums stay in the processor's cache."""
 
-def aggregate(config: Config, theta: Vector, messages: Mapping[int, Symbols], round: int) -> Vector:
+
+def aggregate(config: Config, theta: Vector, messages: Mapping[int, Payload], round: int) -> Vector:
     """θ after a round: a·θ + b·Σ_{m∈W} Q(Δθ_m) by the method's weights; θ itself when W is empty.
 
     Raises ChecksumError when a message does not prove itself.
@@ -23,12 +25,16 @@ def aggregate(config: Config, theta: Vector, messages: Mapping[int, Symbols], ro
         decode_message(symbols, round=round, sender=sender, num_levels=config.levels) for sender, symbols in messages.items()
     ]
     model_weight, update_weight = config.method_traits.weights(len(updates), config.clients)
-    total = model_weight * theta.astype(np.float64)
-    for bound in sorted({update.bound for update in updates}):
-        levels = [update.levels for update in updates if update.bound == bound]
-        quantiser = Quantiser(levels=config.levels, bound=bound)
-        summed: NDArray[np.int64] = np.sum(
-            levels, axis=0, dtype=np.int64
-        )  # whole numbers, so that no rounding depends on the order
-        total += update_weight * quantiser.dequantise(summed, count=len(levels))
-    return total.astype(np.float32)
+    levels_by_bound = {update.bound: [u.levels for u in updates if u.bound == update.bound] for update in updates}
+    quantisers = {bound: Quantiser(levels=config.levels, bound=bound) for bound in sorted(levels_by_bound)}
+    new = np.empty_like(theta)
+    for first in range(0, theta.size, BLOCK):
+        part = slice(first, first + BLOCK)
+        total = model_weight * theta[part].astype(np.float64)
+        for bound, quantiser in quantisers.items():
+            summed = np.zeros(total.size, dtype=np.int64)  # whole numbers, so that no rounding depends on the order
+            for levels in levels_by_bound[bound]:
+                summed += levels[part]
+            total += update_weight * quantiser.dequantise(summed, count=len(levels_by_bound[bound]))
+        new[part] = total
+    return new

@@ -9,7 +9,7 @@ import torch
 
 from dncfl.common.config import Config
 from dncfl.common.errors import DataError
-from dncfl.common.field import Symbols
+from dncfl.common.payload import Payload
 from dncfl.common.tasks.data import load_dataset
 from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, to_vector
 from dncfl.common.tasks.training import TrainingStopped, evaluate
@@ -40,7 +40,7 @@ class GlobalModel:
             raise DataError(f"the test set of {config.dataset} is empty")
         self.theta: Vector = to_vector(self._model)
 
-    def step(self, messages: Mapping[int, Symbols], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
+    def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
         """A new θ by the recovered messages of a round, tested; the model takes it by `theta = step.theta`.
 
         `before_batch` may end it by raising TrainingStopped. Raises ChecksumError for a damaged message, ModelError when the

@@ -261,7 +261,7 @@ class ServerProcess:
             kind = "message" if header.slot == 1 else "codeword"
             self._bytes["up"][kind] += sum(len(frame) for frame in frames)
             place = (header.sender, header.round, header.attempt, header.slot)
-            self._events.put_nowait(protocol.SlotOver(*place, reception.outcome, header.messages, reception.symbols))
+            self._events.put_nowait(protocol.SlotOver(*place, reception.outcome, header.messages, reception.payload))
 
     async def _watch_silence(self) -> None:
         """Raise NodeFailed when a node is silent, or all are idle and nothing comes, for longer than the run's patience."""

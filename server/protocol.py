@@ -18,7 +18,7 @@ from dncfl.common.channel import Outcome
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ProtocolError
-from dncfl.common.field import Symbols
+from dncfl.common.payload import Payload
 from dncfl.common.trace import AttemptTrace, letters
 from dncfl.common.wire import Report
 from dncfl.server.decoder import Decoder
@@ -60,7 +60,7 @@ class DownlinkHeard:
 
 @dataclass(frozen=True)
 class SlotOver:
-    """A slot of a sender is over at the PS: the payload (n,), which combines `messages`, was delivered, or nothing was."""
+    """A slot of a sender is over at the PS: the payload, which combines `messages`, was delivered, or nothing was."""
 
     sender: int
     round: int
@@ -68,7 +68,7 @@ class SlotOver:
     slot: int
     outcome: Outcome
     messages: tuple[int, ...]
-    payload: Symbols | None = field(repr=False)
+    payload: Payload | None = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from dncfl.common.channel import Channel, DropLayer, Outcome
 from dncfl.common.config import Config
-from dncfl.common.field import Symbols
+from dncfl.common.payload import Payload
 from dncfl.common.scheme import network_code
 from dncfl.common.trace import letters
 from dncfl.common.wire import Report
@@ -20,9 +20,10 @@ from dncfl.server.protocol import ServerProtocol
 SERVER = -1
 
 
-def message_of(config: Config, node: int, round: int) -> Symbols:
+def message_of(config: Config, node: int, round: int) -> Payload:
     """A made-up message: six symbols of the field."""
-    return np.random.default_rng([node, round]).integers(0, config.field, 6).astype(np.uint16)
+    symbols = np.random.default_rng([node, round]).integers(0, config.field, 6).astype(np.uint16)
+    return Payload.of(symbols, config.field)
 
 
 @dataclass
@@ -115,15 +116,15 @@ class Ether:
                 for slot, codeword in zip(slots, self.code.codewords(node, messages, slots), strict=True):
                     self._transmit(node, round, attempt, slot, tuple(messages), codeword)
 
-    def _transmit(self, sender: int, round: int, attempt: int, slot: int, messages: tuple[int, ...], symbols: Symbols) -> None:
+    def _transmit(self, sender: int, round: int, attempt: int, slot: int, messages: tuple[int, ...], message: Payload) -> None:
         place = {"round": round, "attempt": attempt, "slot": slot, "sender": sender}
         outcome = self.drop_layers[self.config.clients].outcome(**place)
-        payload = symbols if outcome is Outcome.DELIVERED else None
+        payload = message if outcome is Outcome.DELIVERED else None
         event = server_side.SlotOver(sender, round, attempt, slot, outcome, messages, payload)
         self._queue(sender, SERVER, "uplink", event)
         if slot == 1 and self.code.relay_slots:
             for receiver in range(self.config.clients):
                 if receiver != sender:
                     outcome = self.drop_layers[receiver].outcome(**place)
-                    heard = symbols if outcome is Outcome.DELIVERED else None
+                    heard = message if outcome is Outcome.DELIVERED else None
                     self._queue(sender, receiver, "uplink", node_side.PeerSlotOver(sender, round, attempt, outcome, heard))

@@ -7,8 +7,8 @@ import pytest
 
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ChecksumError
-from dncfl.common.field import Symbols
 from dncfl.common.message import QuantisedUpdate, encode_message
+from dncfl.common.payload import Payload
 from dncfl.server.aggregation import aggregate
 from dncfl.server.policy import must_repeat
 
@@ -17,10 +17,11 @@ LEVELS = {0: [0, 127, 254], 1: [254, 254, 254], 3: [100, 127, 130]}
 STEP = 0.2 / 254
 
 
-def _messages(bounds: dict[int, float] | None = None) -> dict[int, Symbols]:
+def _messages(bounds: dict[int, float] | None = None) -> dict[int, Payload]:
     return {
         m: encode_message(
-            QuantisedUpdate(levels=np.array(levels, dtype=np.uint16), bound=(bounds or {}).get(m, 0.1), num_samples=7),
+            QuantisedUpdate(levels=np.array(levels, dtype=np.uint8), bound=(bounds or {}).get(m, 0.1), num_samples=7),
+            257,
             round=4,
             sender=m,
         )
@@ -77,7 +78,7 @@ def test_each_update_is_read_with_its_own_bound() -> None:
 
 def test_a_damaged_message_is_refused() -> None:
     messages = _messages()
-    messages[1][-1] = 3
+    messages[1].plane[-1] = 3
     with pytest.raises(ChecksumError, match="node 1 in round 4"):
         aggregate(_config("dnc"), THETA, messages, 4)
 

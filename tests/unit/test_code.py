@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dncfl.common.code import DiversityNetworkCode
-from dncfl.common.field import Symbols
+from dncfl.common.payload import Payload, Symbols
 
 
 def _rank(columns: Symbols, p: int) -> int:
@@ -64,8 +64,8 @@ def test_codewords_are_the_messages_times_the_masked_block() -> None:
     masked = field(code.block(2).copy())
     masked[[1, 3, 4]] = 0
     expected = masked.T @ messages
-    codewords = code.codewords(2, {z: np.asarray(message, dtype=np.uint16) for z, message in held.items()})
-    assert np.array_equal(codewords, np.asarray(expected))
+    codewords = code.codewords(2, {z: Payload.of(np.asarray(message, dtype=np.uint16), 257) for z, message in held.items()})
+    assert np.array_equal([codeword.symbols for codeword in codewords], np.asarray(expected))
     for slot in range(2, 7):
         coefficients = field(code.coefficients(2, slot, tuple(held)))
         assert np.array_equal(coefficients @ messages, expected[slot - 2])

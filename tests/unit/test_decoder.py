@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dncfl.common.code import DiversityNetworkCode
-from dncfl.common.field import Symbols
+from dncfl.common.payload import Payload, Symbols
 from dncfl.server.decoder import Decoder
 
 
@@ -52,10 +52,10 @@ def test_cases_by_hand(case: Case) -> None:
     assert (decoder.rank, decoder.involved, decoder.recoverable()) == (case.rank, case.involved, case.recoverable)
     recovered = decoder.messages()
     assert tuple(recovered) == case.recoverable
-    assert all(np.array_equal(recovered[z], messages[z]) for z in recovered)
+    assert all(np.array_equal(recovered[z].symbols, messages[z]) for z in recovered)
 
 
-@pytest.mark.parametrize(("num_clients", "p"), [(2, 257), (10, 257), (20, 401), (40, 1601)])
+@pytest.mark.parametrize(("num_clients", "p"), [(2, 257), (10, 257), (20, 401), (40, 1601), (64, 4099)])
 @pytest.mark.parametrize("outage", [0.2, 0.6, 0.85])
 def test_random_cases_agree_with_galois(num_clients: int, p: int, outage: float) -> None:
     code, rng = DiversityNetworkCode(num_clients), np.random.default_rng(num_clients)
@@ -74,7 +74,7 @@ def test_random_cases_agree_with_galois(num_clients: int, p: int, outage: float)
         assert decoder.recoverable() == recoverable
         recovered = decoder.messages()
         assert tuple(recovered) == recoverable
-        assert all(np.array_equal(recovered[z], messages[z]) for z in recoverable)
+        assert all(np.array_equal(recovered[z].symbols, messages[z]) for z in recoverable)
 
 
 def test_what_is_recoverable_is_known_after_every_equation() -> None:
@@ -82,12 +82,12 @@ def test_what_is_recoverable_is_known_after_every_equation() -> None:
     equations = code.equations(rng.random((6, 6)) > 0.4, rng.random(6) > 0.5, rng.random((6, 5)) > 0.7)
     decoder = Decoder(6, code.p)
     for count, equation in enumerate(equations, start=1):
-        decoder.add(equation, np.zeros(1, dtype=np.uint16))
+        decoder.add(equation, Payload(np.zeros(1, dtype=np.uint8)))
         assert (decoder.rank, decoder.recoverable()) == _by_galois(equations[:count], code.p)
 
 
 def test_a_message_that_came_alone_is_given_back_without_a_copy() -> None:
-    decoder, payload = Decoder(3, 257), np.arange(4, dtype=np.uint16)
+    decoder, payload = Decoder(3, 257), Payload(np.arange(4, dtype=np.uint8))
     assert decoder.add(np.array([0, 1, 0], dtype=np.uint16), payload)
     assert not decoder.add(np.array([0, 5, 0], dtype=np.uint16), payload)
     assert decoder.messages()[1] is payload
@@ -98,15 +98,14 @@ def test_a_message_that_came_alone_is_given_back_without_a_copy() -> None:
 )
 def test_impossible_equations_are_refused(coefficients: list[int], payload: list[int]) -> None:
     decoder = Decoder(3, 257)
-    decoder.add(np.array([1, 0, 0], dtype=np.uint16), np.array([1, 2], dtype=np.uint16))
+    decoder.add(np.array([1, 0, 0], dtype=np.uint16), Payload(np.array([1, 2], dtype=np.uint8)))
     with pytest.raises(ValueError, match="must be"):
-        decoder.add(np.array(coefficients, dtype=np.int64), np.array(payload, dtype=np.uint16))
+        decoder.add(np.array(coefficients, dtype=np.int64), Payload(np.array(payload, dtype=np.uint8)))
     assert decoder.rank == 1
 
 
-def _payload(equation: Symbols, messages: NDArray[np.int64], p: int) -> Symbols:
-    payload: Symbols = (equation.astype(np.int64) @ messages % p).astype(np.uint16)
-    return payload
+def _payload(equation: Symbols, messages: NDArray[np.int64], p: int) -> Payload:
+    return Payload.of((equation.astype(np.int64) @ messages % p).astype(np.uint16), p)
 
 
 def _by_galois(equations: Symbols, p: int) -> tuple[int, tuple[int, ...]]:

@@ -1,15 +1,19 @@
 """GF(p): galois is the judge."""
 
+from collections.abc import Iterable
 from itertools import product
 
 import galois
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from dncfl.common import kernels
-from dncfl.common.field import MAX_PRIME, PIECE, PrimeField, determined, smallest_prime
+from dncfl.common.field import MAX_PRIME, PrimeField, determined, smallest_prime
+from dncfl.common.kernels import COLUMNS_PER_THREAD, PIECE, exact_type
+from dncfl.common.payload import Payload
 
 PRIMES = [257, 401, 1031, 1607, 4099, MAX_PRIME]
 """The p of M <= 16, of 20, 32, 40 and 64, and the largest."""
@@ -49,36 +53,79 @@ def test_matmul_spans_blocks() -> None:
     assert np.array_equal(PrimeField(257).matmul(a, b), a.astype(np.int64) @ b.astype(np.int64) % 257)
 
 
+def _payloads(symbols: Iterable[NDArray[np.int64]], p: int) -> list[Payload]:
+    """Rows of bytes as messages are, others as codewords are."""
+    return [Payload.of(row.astype(np.uint8 if row.max() < 256 else np.uint16), p) for row in symbols]
+
+
 @pytest.mark.parametrize("p", PRIMES)
-@pytest.mark.parametrize("n", [1, 4, 5, 9, 10, 16, 20, 32, 40, 64])
-def test_combine_agrees_with_galois(p: int, n: int) -> None:
-    """Through the compiled product where it is exact, and past it where it is not."""
+@pytest.mark.parametrize("n", [1, 4, 5, 9, 10, 11, 16, 20, 32, 40, 64])
+@pytest.mark.parametrize("num_bytes", [0, 0.5, 1], ids=["codewords", "both", "messages"])
+def test_combine_agrees_with_galois(p: int, n: int, num_bytes: float) -> None:
     field = galois.GF(p)
     rng = np.random.default_rng(n)
-    a, b = rng.integers(0, p, (n, n)), rng.integers(0, p, (n, 1037))
-    combined = PrimeField(p).combine(a.astype(np.uint16), list(b.astype(np.uint16)))
-    assert np.array_equal(combined, np.asarray(field(a) @ field(b)))
+    a, b = rng.integers(0, p, (7, n)), rng.integers(0, p, (n, 1037))
+    b[: round(num_bytes * n)] %= 255
+    combined = PrimeField(p).combine(a.astype(np.uint16), _payloads(b, p))
+    assert np.array_equal([payload.symbols for payload in combined], np.asarray(field(a) @ field(b)))
 
 
-@pytest.mark.parametrize(("p", "n"), [(257, 10), (257, 16), (401, 20), (1031, 32), (1031, 63), (1601, 40), (4099, 64)])
+@pytest.mark.parametrize("p", PRIMES)
+@pytest.mark.parametrize("n", [1, 10, 16, 20, 32, 63, 64, 255])
 def test_combine_is_exact_at_the_largest_sums_of_either_sign(p: int, n: int) -> None:
     """The residues farthest from zero are p//2 and p//2 + 1: their products make the largest partial sums."""
-    for left, right in product((p // 2, p // 2 + 1, p - 1, 1), repeat=2):
-        factors = np.full((1, n), left, dtype=np.uint16)
-        payloads = [np.full(7, right, dtype=np.uint16)] * n
-        assert np.all(PrimeField(p).combine(factors, payloads) == left * right * n % p)
+    for left, right in product((p // 2, p // 2 + 1, p - 1, 1), (p // 2, p // 2 + 1, p - 1, 0, 255)):
+        payload = Payload.of(np.full(7, right, dtype=np.uint8 if right < 256 else np.uint16), p)
+        (combined,) = PrimeField(p).combine(np.full((1, n), left, dtype=np.uint16), [payload] * n)
+        assert np.all(combined.symbols == left * right * n % p)
 
 
-def test_which_sizes_the_compiled_product_takes() -> None:
-    assert [kernels.fits(*size) for size in ((257, 255), (401, 20), (1031, 32), (1031, 63))] == [True] * 4
-    assert [kernels.fits(*size) for size in ((1031, 64), (1601, 40), (4099, 64))] == [False] * 3
+def test_every_sum_that_float32_takes_is_reduced_rightly() -> None:
+    """All sums f·x + g·y + h·z of symbols of GF(257), up to the largest that ten terms give, by their remainders."""
+    p = 257
+    x, y = np.divmod(np.arange(257 * 257), 257)
+    for f in (1, 127, 128, 129, 256):
+        factors = np.array([[f, 128, 128, 128, 128, 128, 128, 128, 128, 1]], dtype=np.uint16)
+        (combined,) = PrimeField(p).combine(factors, _payloads([x, *[y] * 8, x], p))
+        assert np.array_equal(combined.symbols, (f * x + 128 * 8 * y + x) % p)
 
 
-def test_combine_spans_pieces() -> None:
+@pytest.mark.parametrize(("size", "real"), [((257, 255), np.float32), ((1031, 32), np.float32), ((4099, 64), np.float64)])
+def test_which_sizes_of_messages_the_product_takes_in_float32(size: tuple[int, int], real: type) -> None:
+    assert exact_type(*size, wide=False) is real
+    p, n = size
+    assert (real is np.float32) == (n * (p // 2) * 128 < 2**22 - 2**13)
+
+
+@pytest.mark.parametrize("p", [257, 4099])
+@pytest.mark.parametrize("d", [1, PIECE - 1, 3 * PIECE + 5, 3 * COLUMNS_PER_THREAD + 77])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_combine_spans_pieces_and_threads(p: int, d: int, num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.core.config, "NUMBA_NUM_THREADS", num_threads)
     rng = np.random.default_rng(0)
-    a, b = rng.integers(0, 257, (9, 10)), rng.integers(0, 257, (10, 3 * PIECE + 5))
-    combined = PrimeField(257).combine(a.astype(np.uint16), list(b.astype(np.uint16)))
-    assert np.array_equal(combined, a @ b % 257)
+    a, b = rng.integers(0, p, (4, 5)), rng.integers(0, p, (5, d))
+    combined = PrimeField(p).combine(a.astype(np.uint16), _payloads(b, p))
+    assert np.array_equal([payload.symbols for payload in combined], a @ b % p)
+
+
+def test_combine_makes_room_when_nearly_all_symbols_are_escaped() -> None:
+    d = 2 * PIECE + 7
+    symbols = np.full(d, 256, dtype=np.uint16)
+    symbols[5] = 0
+    factors = np.array([[1], [2], [256]], dtype=np.uint16)
+    alike, twice, less = PrimeField(257).combine(factors, [Payload.of(symbols, 257)])
+    assert alike.escapes.size == d - 1
+    assert np.array_equal(alike.symbols, symbols)
+    assert np.array_equal(twice.symbols, 2 * symbols % 257)
+    assert np.array_equal(less.symbols, symbols != 0)
+
+
+def test_factors_and_payloads_must_fit() -> None:
+    payloads = _payloads(np.ones((3, 4), dtype=np.int64), 257)
+    with pytest.raises(ValueError, match=r"factors \(1, 2\) do not fit 3 payloads"):
+        PrimeField(257).combine(np.ones((1, 2), dtype=np.uint16), payloads)
+    with pytest.raises(ValueError, match=r"payloads of \[4, 5\] symbols"):
+        PrimeField(257).combine(np.ones((1, 2), dtype=np.uint16), [payloads[0], Payload(np.zeros(5, dtype=np.uint8))])
 
 
 @settings(max_examples=50, deadline=None)

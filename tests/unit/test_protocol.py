@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from dncfl.common.channel import Outcome
 from dncfl.common.config import load_config
 from dncfl.common.errors import ProtocolError
+from dncfl.common.payload import Payload
 from dncfl.common.scheme import channel, network_code
 from dncfl.launch.reference import Communication
 from dncfl.node import protocol as node_side
@@ -48,7 +49,7 @@ def test_any_order_of_arrival_gives_the_references_outcome(
         assert action.direct == tuple(np.flatnonzero(expected.direct))
         messages = action.decoder.messages()
         assert tuple(messages) == expected.recovered
-        assert all(np.array_equal(messages[m], message_of(config, m, action.round)) for m in messages)
+        assert all(np.array_equal(messages[m].symbols, message_of(config, m, action.round).symbols) for m in messages)
     assert ether.server.num_stale == 0
     assert all(node.num_stale == 0 for node in ether.nodes)
 
@@ -106,7 +107,7 @@ def test_early_stop_needs_about_one_of_nine_relay_slots() -> None:
 
 
 def _update() -> LocalUpdate:
-    message = np.zeros(3, dtype=np.uint16)
+    message = Payload(np.zeros(3, dtype=np.uint8))
     return LocalUpdate(message=message, train_loss=0.0, num_clipped=0, train_seconds=0.0, encode_seconds=0.0)
 
 
@@ -115,7 +116,7 @@ def _theta() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 
 
 def _heard(sender: int, round: int = 1, attempt: int = 1) -> node_side.PeerSlotOver:
-    return node_side.PeerSlotOver(sender, round, attempt, Outcome.DELIVERED, np.zeros(3, dtype=np.uint16))
+    return node_side.PeerSlotOver(sender, round, attempt, Outcome.DELIVERED, Payload(np.zeros(3, dtype=np.uint8)))
 
 
 def _node(num_clients: int, *, waits_to_be_asked: bool = False) -> NodeProtocol:

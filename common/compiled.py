@@ -1,0 +1,30 @@
+"""Compiled functions: made once per machine, when their module is imported, and never in the middle of a slot."""
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit  # compiles loops over arrays to vector instructions; galois brings it along
+
+Compiled = Callable[..., Any]
+
+
+def compiled(*signatures: str) -> Callable[[Compiled], Compiled]:
+    """Compile a function for these signatures now; from the cache on disk where there is a place for one.
+
+    It runs without Python's lock, so that the event loop goes on beside it.
+    """
+
+    def decorate(function: Compiled) -> Compiled:
+        try:
+            made: Compiled = njit(list(signatures), cache=True, nogil=True, error_model="numpy")(function)
+        except RuntimeError:  # numba's word for a system where no folder for caches can be written
+            made = njit(list(signatures), nogil=True, error_model="numpy")(function)
+        return made
+
+    return decorate
+
+
+def inlined(function: Compiled) -> Compiled:
+    """A part of compiled functions, put in where it is called."""
+    part: Compiled = njit(inline="always")(function)
+    return part

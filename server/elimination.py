@@ -1,0 +1,85 @@
+"""Gaussian elimination over GF(p), equation by equation: the compiled steps of the online decoder.
+
+The state is the reduced row echelon form R of the equations so far beside the matrix T that made it, R = T · (the
+equations that were new), as rows [R_i | T_i] of float64 in the order in which they came. Sums of products stay far below
+2^51, so that they and their remainders are exact (see `dncfl.common.kernels.exact_type`).
+"""
+
+import numpy as np
+
+from dncfl.common.compiled import compiled, inlined
+
+
+@inlined
+def _remainder(s, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+    return s - np.floor((s + 0.5) * (1.0 / p)) * p
+
+
+@inlined
+def _inverse(a, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The b with a·b = 1, by Euclid's algorithm."""
+    r, next_r, t, next_t = np.int64(p), np.int64(a), np.int64(0), np.int64(1)
+    while next_r:
+        quotient = r // next_r
+        r, next_r = next_r, r - quotient * next_r
+        t, next_t = next_t, t - quotient * next_t
+    return np.float64(t if t > 0 else t + np.int64(p))
+
+
+@compiled("int64(float64[:, ::1], int64[::1], int64, float64[:, ::1], float64, boolean[::1])")
+def eliminate(rows, pivots, rank, equations, p, new):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Take equations (n × M) into rows (M × 2M) with their pivots (M); returns the rank.
+
+    new (n) tells which were independent of all before them. Once the rank is M, none is.
+    """
+    num_unknowns = rows.shape[0]
+    for e in range(equations.shape[0]):
+        new[e] = False
+        if rank == num_unknowns:
+            continue
+        used = num_unknowns + rank
+        row = rows[rank]
+        row[:num_unknowns] = equations[e]
+        row[num_unknowns:] = 0
+        for i in range(rank):
+            factor = equations[e, pivots[i]]
+            if factor:
+                other = rows[i]
+                for x in range(used):
+                    row[x] -= factor * other[x]
+        pivot = -1
+        for x in range(used):
+            row[x] = _remainder(row[x], p)
+        for x in range(num_unknowns):
+            if row[x]:
+                pivot = x
+                break
+        if pivot < 0:
+            continue
+        row[used] = 1
+        scale = _inverse(row[pivot], p)
+        for x in range(used + 1):
+            row[x] = _remainder(scale * row[x], p)
+        for i in range(rank):
+            factor = rows[i, pivot]
+            if factor:
+                other = rows[i]
+                for x in range(used + 1):
+                    other[x] = _remainder(other[x] - factor * row[x], p)
+        pivots[rank] = pivot
+        new[e] = True
+        rank += 1
+    return rank
+
+
+@compiled("void(float64[:, ::1], int64[::1], int64, int64[::1])")
+def find_determined(rows, pivots, rank, places):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """For each unknown z, the place of the row whose R_i is e_z, or -1: z is determined iff there is one."""
+    num_unknowns = rows.shape[0]
+    places[:] = -1
+    for i in range(rank):
+        others = 0
+        for x in range(num_unknowns):
+            others += rows[i, x] != 0
+        if others == 1:
+            places[pivots[i]] = i
