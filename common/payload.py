@@ -7,10 +7,12 @@ message with at most 256 levels are; the list is empty then.
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dncfl.common.compiled import compiled
 from dncfl.common.errors import WireError
 
 Buffer = bytes | memoryview
@@ -18,6 +20,7 @@ Symbols = NDArray[np.uint8 | np.uint16]
 """An array of field elements 0..p-1."""
 
 Positions = NDArray[np.uint32]
+W = TypeVar("W", np.uint16, np.uint32)
 
 
 def _no_escapes() -> Positions:
@@ -60,22 +63,34 @@ class Payload:
         """The payload of `count` symbols in two buffers, which it reads in place. Raises WireError where they cannot be one."""
         if len(escapes) % 4:
             raise WireError(f"{len(escapes)} bytes are no list of 32-bit positions")
-        positions = np.frombuffer(escapes, dtype="<u4").astype(np.uint32, copy=False)
+        positions = _words(escapes, np.uint32)
         if len(plane) == count:
             payload = cls(np.frombuffer(plane, dtype=np.uint8), positions)
             bytes_fit = p > 255
         elif len(plane) == 2 * count and p > 257:
-            payload = cls(np.frombuffer(plane, dtype="<u2").astype(np.uint16, copy=False), positions)
+            payload = cls(_words(plane, np.uint16), positions)
             bytes_fit = False
         else:
             raise WireError(f"a plane of {len(plane)} bytes cannot hold {count} symbols of GF({p})")
         if not bytes_fit and count and int(payload.plane.max()) >= p:
             raise WireError(f"a plane holds values that are no symbols of GF({p})")
-        if positions.size:
-            payload._check_escapes(p)
+        if positions.size and (p != 257 or not _are_escapes(positions, payload.plane)):
+            raise WireError("an escape points where no escaped symbol can be")
         return payload
 
-    def _check_escapes(self, p: int) -> None:
-        ascending = bool(np.all(self.escapes[1:] > self.escapes[:-1]))
-        if p != 257 or not ascending or int(self.escapes[-1]) >= len(self) or np.any(self.plane[self.escapes] != 0):
-            raise WireError("an escape points where no escaped symbol can be")
+
+def _words(buffer: Buffer, kind: type[W]) -> NDArray[W]:
+    """The little-endian words in a buffer; where they lie, unless it begins at an odd address, as parts of frames may."""
+    words = np.frombuffer(buffer, dtype=np.dtype(kind).newbyteorder("<")).astype(kind, copy=False)
+    return np.require(words, requirements="A")
+
+
+@compiled("boolean(Array(uint32, 1, 'C', readonly=True), Array(uint8, 1, 'C', readonly=True))")
+def _are_escapes(positions, plane):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Whether the positions ascend within the plane, and it holds 0 at each."""
+    last = np.int64(-1)
+    for position in positions:
+        if position <= last or position >= plane.size or plane[position] != 0:
+            return False
+        last = np.int64(position)
+    return True

@@ -1,12 +1,19 @@
-"""How every ZeroMQ socket of dncfl is opened, and how endpoints are read."""
+"""ZeroMQ sockets as dncfl uses them: opened one way, and read by a callback.
 
+Each message is handed to a callback in the event loop as soon as it is there. A task that awaits each message, as in
+`zmq.asyncio`, costs ten times as much per message, which is most of a small round.
+"""
+
+import asyncio
 import os
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import zmq
-import zmq.asyncio
 
 from dncfl.common.errors import NetworkError
+from dncfl.common.payload import Buffer
 
 LINGER_MS = 1000
 """How long a closing control socket may take to hand over its last words; what others still hold is of no use any more."""
@@ -17,48 +24,111 @@ MAX_CONTROL_FRAME = 2**20
 """Bytes of a control frame: the largest is a configuration with a value for each of 255 × 256 links."""
 
 
-def open_socket(context: zmq.asyncio.Context, kind: int) -> zmq.asyncio.Socket:
-    """A socket that never drops silently. It takes control frames; `expect_frames_of` lets it take larger ones.
+BURST = 64
+"""Messages that are handed over before the event loop looks at anything else."""
+
+
+_NOBLOCK, _SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)  # as plain numbers, which pyzmq need not convert each time
+
+
+class Socket:
+    """A socket that never drops silently; it belongs to the thread of one event loop.
 
     The high-water marks are off: a publisher never outruns its readers by more than one attempt, since the PS starts
-    nothing new before every frame of the last is in.
+    nothing new before every frame of the last is in. So sending never waits either.
     """
-    socket = context.socket(kind)
-    socket.linger = LINGER_MS if kind in (zmq.ROUTER, zmq.DEALER) else 0
-    socket.set_hwm(0)
-    socket.reconnect_ivl = RECONNECT_MS
-    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-    expect_frames_of(socket, MAX_CONTROL_FRAME)
-    return socket
 
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> None:
+        """It takes control frames; `expect_frames_of` lets it take larger ones."""
+        self._socket = context.socket(kind)
+        self._socket.linger = LINGER_MS if kind in (zmq.ROUTER, zmq.DEALER) else 0
+        self._socket.set_hwm(0)
+        self._socket.reconnect_ivl = RECONNECT_MS
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self.expect_frames_of(MAX_CONTROL_FRAME)
+        self._look: Callable[[], object] = lambda: None
 
-def expect_frames_of(socket: zmq.asyncio.Socket, size: int) -> None:
-    """Let connections that are made from now on carry frames of up to `size` bytes; larger ones end the connection."""
-    socket.setsockopt(zmq.MAXMSGSIZE, max(size, MAX_CONTROL_FRAME))
+    def set_option(self, option: int, value: int | bytes) -> None:
+        """Set an option of ZeroMQ's."""
+        self._socket.setsockopt(option, value)
 
+    def expect_frames_of(self, size: int) -> None:
+        """Let connections that are made from now on carry frames of up to `size` bytes; larger ones end the connection."""
+        self._socket.setsockopt(zmq.MAXMSGSIZE, max(size, MAX_CONTROL_FRAME))
 
-def connect(socket: zmq.asyncio.Socket, host: str, port: int) -> None:
-    """Connect to host:port. Raises NetworkError when that is no address; one that does not answer is tried for ever."""
-    try:
-        socket.connect(f"tcp://{host}:{port}")
-    except zmq.ZMQError as error:
-        raise NetworkError(f"cannot connect to {host}:{port}: {os.strerror(error.errno or 0)}") from error
+    def connect(self, host: str, port: int) -> None:
+        """Connect to host:port. Raises NetworkError when that is no address; one that does not answer is tried for ever."""
+        try:
+            self._socket.connect(f"tcp://{host}:{port}")
+        except zmq.ZMQError as error:
+            raise NetworkError(f"cannot connect to {host}:{port}: {os.strerror(error.errno or 0)}") from error
 
+    def bind(self, host: str, port: int | None) -> int:
+        """Bind to a port of a local address, a free one unless given; returns the port. Raises NetworkError.
 
-def bind(socket: zmq.asyncio.Socket, host: str, port: int | None) -> int:
-    """Bind to a port of a local address, a free one unless given; returns the port. Raises NetworkError.
+        The system picks a free port while binding, so that nobody can take it in between.
+        """
+        place = f"{host}:{'*' if port is None else port}"
+        try:
+            self._socket.bind(f"tcp://{place}")
+        except zmq.ZMQError as error:
+            raise NetworkError(f"cannot listen at {place}: {os.strerror(error.errno or 0)}") from error
+        endpoint = self._socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(endpoint, bytes)
+        return int(endpoint.rstrip(b"\0").rpartition(b":")[2])
 
-    The system picks a free port while binding, so that nobody can take it in between.
-    """
-    try:
-        socket.bind(f"tcp://{host}:{'*' if port is None else port}")
-    except zmq.ZMQError as error:
-        raise NetworkError(
-            f"cannot listen at {host}:{'*' if port is None else port}: {os.strerror(error.errno or 0)}"
-        ) from error
-    endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
-    assert isinstance(endpoint, bytes)
-    return int(endpoint.rstrip(b"\0").rpartition(b":")[2])
+    def subscribe(self, *topics: bytes) -> None:
+        """Subscribe to topics, in this order."""
+        for topic in topics:
+            self._socket.subscribe(topic)
+
+    def send(self, *frames: Any) -> None:
+        """Send frames; large ones are not copied, and must stay as they are until they have left."""
+        for frame in frames[:-1]:
+            self._socket.send(frame, _NOBLOCK | _SNDMORE, copy=False)
+        self._socket.send(frames[-1], _NOBLOCK, copy=False)
+        self._look()
+
+    async def read(self, take: Callable[[list[Buffer]], None]) -> None:
+        """Hand each message's frames to `take`, until it raises an exception, which is raised here, or this is cancelled.
+
+        The first two frames, which are short in all messages of dncfl, are bytes; the others are views, not copies.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def drain() -> None:
+            try:
+                for _ in range(BURST):
+                    if ended.done():
+                        return
+                    take(self._receive())
+                loop.call_soon(drain)
+            except zmq.Again:
+                pass
+            except Exception as error:
+                if not ended.done():
+                    ended.set_exception(error)
+
+        # ZeroMQ's descriptor tells of a change, not of a state: after sending, too, one must look.
+        self._look = lambda: loop.call_soon(drain)
+        loop.add_reader(self._socket.fileno(), drain)
+        loop.call_soon(drain)
+        try:
+            await ended
+        finally:
+            self._look = lambda: None
+            loop.remove_reader(self._socket.fileno())
+            ended.cancel()
+
+    def _receive(self) -> list[Buffer]:
+        """The frames of the next message. Raises zmq.Again when there is none."""
+        frame = self._socket.recv(_NOBLOCK, copy=False)
+        frames: list[Buffer] = [frame.bytes]
+        while frame.more:
+            frame = self._socket.recv(0, copy=False)
+            frames.append(frame.bytes if len(frames) < 2 else frame.buffer)
+        return frames
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -14,11 +14,15 @@ from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.forkserver import ensure_running
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from dncfl.common.config import Config
 from dncfl.common.errors import DncflError, NodeFailed
 from dncfl.common.running import Interrupted, run_until_signal
 from dncfl.node.settings import NodeSettings
+
+if TYPE_CHECKING:
+    from dncfl.node.trainer import MakeTrainer
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +43,14 @@ ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM
 class LocalNodes:
     """The node processes of one run."""
 
-    def __init__(self, config: Config, log_level: str) -> None:
-        """Start the server that nodes are forked from; it imports what they need while the caller goes on."""
+    def __init__(self, config: Config, log_level: str, make_trainer: "MakeTrainer | None" = None) -> None:
+        """Start the server that nodes are forked from; it imports what they need while the caller goes on.
+
+        `make_trainer`: a function of a module, in place of training.
+        """
         self._config = config
         self._log_level = log_level
+        self._make_trainer = make_trainer
         self._context = multiprocessing.get_context("forkserver")
         self._processes: list[ForkServerProcess] = []
         self._context.set_forkserver_preload([*PRELOADED, PRELOADED_FOR[config.dataset]])
@@ -55,7 +63,9 @@ class LocalNodes:
             settings = NodeSettings(
                 node=node, server_host=host, server_port=port, model=self._config.model, patience=self._config.patience
             )
-            process = self._context.Process(target=_run_node, args=(settings, self._log_level), name=f"dncfl-node-{node}")
+            process = self._context.Process(
+                target=_run_node, args=(settings, self._log_level, self._make_trainer), name=f"dncfl-node-{node}"
+            )
             process.start()
             self._processes.append(process)
 
@@ -130,13 +140,13 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _run_node(settings: NodeSettings, log_level: str) -> None:
+def _run_node(settings: NodeSettings, log_level: str, make_trainer: "MakeTrainer | None") -> None:
     """The whole life of a node process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s: %(message)s")
     try:
-        run_until_signal(_until_launcher_ends(settings), [signal.SIGTERM])
+        run_until_signal(_until_launcher_ends(settings, make_trainer), [signal.SIGTERM])
     except Interrupted as interrupt:
         sys.exit(interrupt.exit_code)
     except asyncio.CancelledError:
@@ -147,12 +157,13 @@ def _run_node(settings: NodeSettings, log_level: str) -> None:
         sys.exit(1)
 
 
-async def _until_launcher_ends(settings: NodeSettings) -> None:
+async def _until_launcher_ends(settings: NodeSettings, make_trainer: "MakeTrainer | None") -> None:
     from dncfl.node.process import NodeProcess  # imports torch, which the launcher does while its fork server does too
+    from dncfl.node.trainer import local_trainer
 
     parent = multiprocessing.parent_process()
     assert parent is not None
-    task = asyncio.ensure_future(NodeProcess(settings).run())
+    task = asyncio.ensure_future(NodeProcess(settings, make_trainer or local_trainer).run())
     loop = asyncio.get_running_loop()
     loop.add_reader(parent.sentinel, task.cancel)
     try:

@@ -9,8 +9,9 @@ import socket as system_sockets
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -18,25 +19,28 @@ from uuid import uuid4
 import numpy as np
 import pydantic
 import zmq
-import zmq.asyncio
 
 from dncfl.common import wire
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
 from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
-from dncfl.common.sockets import bind, connect, expect_frames_of, open_socket
+from dncfl.common.sockets import Socket
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import letters
 from dncfl.node import protocol
 from dncfl.node.protocol import NodeProtocol
 from dncfl.node.settings import NodeSettings
-from dncfl.node.trainer import LocalTrainer, local_trainers
+from dncfl.node.trainer import MakeTrainer, Trainer, local_trainer
 
 log = logging.getLogger(__name__)
+
+WORTH_A_THREAD = 2**22
+"""Products of symbols that take longer than a few milliseconds in the event loop."""
 
 T = TypeVar("T")
 H = TypeVar("H", wire.Welcome, wire.Peers, wire.Stop)
@@ -45,11 +49,13 @@ H = TypeVar("H", wire.Welcome, wire.Peers, wire.Stop)
 class NodeProcess:
     """One node, from joining to the end of the run."""
 
-    def __init__(self, settings: NodeSettings) -> None:
+    def __init__(self, settings: NodeSettings, make_trainer: MakeTrainer = local_trainer) -> None:
+        """`make_trainer` runs in a thread, once the run's configuration is known."""
         self._settings = settings
+        self._make_trainer = make_trainer
         self._node = settings.node
         self._last_heard = monotonic()
-        self._control_headers: asyncio.Queue[tuple[wire.FromServer, list[bytes]]] = asyncio.Queue()
+        self._control_headers: asyncio.Queue[tuple[wire.FromServer, list[Buffer]]] = asyncio.Queue()
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
         self._bytes_from_peers: Counter[int] = Counter()
         self._leaving = threading.Event()
@@ -61,14 +67,12 @@ class NodeProcess:
         Raises NetworkError when the PS does not answer or refuses, RunStopped when it ends the run early, and whatever
         training raises, after telling the PS.
         """
-        context = zmq.asyncio.Context()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._control = open_socket(context, zmq.DEALER)
-            self._downlink = open_socket(context, zmq.SUB)
-            self._uplink = open_socket(context, zmq.XPUB)
-            self._peers = open_socket(context, zmq.SUB)
-            self._control.setsockopt(zmq.ROUTING_ID, f"{self._node}-{uuid4().hex}".encode())
-            connect(self._control, self._settings.server_host, self._settings.server_port)
+            self._control, self._downlink = Socket(context, zmq.DEALER), Socket(context, zmq.SUB)
+            self._uplink, self._peers = Socket(context, zmq.XPUB), Socket(context, zmq.SUB)
+            self._control.set_option(zmq.ROUTING_ID, f"{self._node}-{uuid4().hex}".encode())
+            self._control.connect(self._settings.server_host, self._settings.server_port)
             with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
                 try:
                     await self._tell_failures()
@@ -80,24 +84,24 @@ class NodeProcess:
     async def _tell_failures(self) -> None:
         """Take part, and tell the PS of whatever ends it on this side."""
         try:
-            await run_beside(self._take_part(), self._read_control())
+            await run_beside(self._take_part(), self._control.read(self._take_control))
         except (RunStopped, NetworkError):
             raise
         except DncflError as error:
-            await self._send(wire.Failed(node=self._node, reason=str(error)[:7000]))
+            self._send(wire.Failed(node=self._node, reason=str(error)[:7000]))
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"[:2000] + f"\n{traceback.format_exc()[-4000:]}"
-            await self._send(wire.Failed(node=self._node, reason=reason))
+            self._send(wire.Failed(node=self._node, reason=reason))
             raise
         except asyncio.CancelledError:
-            await self._send(wire.Failed(node=self._node, reason="it was stopped by a signal"))
+            self._send(wire.Failed(node=self._node, reason="it was stopped by a signal"))
             raise
 
     async def _take_part(self) -> None:
         host = self._settings.host or _address_towards(self._settings.server_host)
-        port = bind(self._uplink, host, self._settings.port)
-        await self._send(wire.Join(node=self._node, host=host, port=port))
+        port = self._uplink.bind(host, self._settings.port)
+        self._send(wire.Join(node=self._node, host=host, port=port))
         try:
             async with asyncio.timeout(self._settings.patience):
                 welcome, config = await self._welcome()
@@ -110,7 +114,7 @@ class NodeProcess:
         """Wait until the PS admits this node, and read the run's configuration with what differs on this machine."""
         header, frames = await self._expect(wire.Welcome)
         try:
-            config = Config.model_validate_json(frames[0] if frames else b"")
+            config = Config.model_validate_json(bytes(frames[0]) if frames else b"")
         except pydantic.ValidationError as error:
             raise WireError(f"the PS sent no valid configuration: {error.errors()[0]['msg']}") from None
         if config.model not in ("paper-cnn", self._settings.model):
@@ -125,24 +129,23 @@ class NodeProcess:
         code = network_code(config)
         num_symbols = SIDE_SYMBOLS + welcome.num_parameters
         radio = Radio(code, channel(config), self._node, num_symbols)
-        trainer = (await self._in_thread(local_trainers, config, [self._node]))[0]
+        trainer = await self._in_thread(self._make_trainer, config, self._node)
         self._hear_server(welcome)
-        expect_frames_of(self._peers, 2 * num_symbols)
+        self._peers.expect_frames_of(2 * num_symbols)
         node_protocol = NodeProtocol(
             self._node, config.clients, relay_slots=code.all_relay_slots, waits_to_be_asked=config.early_stop
         )
         await run_beside(
             self._meet_and_stay(config.clients, listens=code.relay_slots > 0),
-            self._read_downlink(welcome.num_parameters),
-            self._read_peers(radio),
+            self._downlink.read(partial(self._take_downlink, welcome.num_parameters)),
+            self._peers.read(partial(self._take_transmission, radio)),
             self._follow(node_protocol, code, radio, trainer),
         )
 
     def _hear_server(self, welcome: wire.Welcome) -> None:
-        expect_frames_of(self._downlink, 4 * welcome.num_parameters)
-        connect(self._downlink, self._settings.server_host, welcome.downlink_port)
-        for topic in (wire.TOPIC_DOWNLINK, wire.ready_topic(self._node)):
-            self._downlink.subscribe(topic)
+        self._downlink.expect_frames_of(4 * welcome.num_parameters)
+        self._downlink.connect(self._settings.server_host, welcome.downlink_port)
+        self._downlink.subscribe(wire.TOPIC_DOWNLINK, wire.ready_topic(self._node))
 
     async def _meet_and_stay(self, num_clients: int, *, listens: bool) -> None:
         """Meet the peers, wait until all who must hear this node do, tell the PS, and wait for the end."""
@@ -153,19 +156,19 @@ class NodeProcess:
         if listens:
             peers = [m for m in range(num_clients) if m != self._node]
             for m in peers:
-                connect(self._peers, introduction.hosts[m], introduction.ports[m])
-            for topic in (wire.TOPIC_MESSAGE, wire.ready_topic(self._node)):
-                self._peers.subscribe(topic)
+                self._peers.connect(introduction.hosts[m], introduction.ports[m])
+            self._peers.subscribe(wire.TOPIC_MESSAGE, wire.ready_topic(self._node))
             listeners |= {wire.ready_topic(m) for m in peers}
-        while listeners:
-            subscription = await self._uplink.recv()
-            listeners.discard(subscription[1:])
-        await self._send(wire.Connected(node=self._node))
-        await self._expect(wire.Stop)
 
-    async def _follow(
-        self, node_protocol: NodeProtocol, code: DiversityNetworkCode, radio: Radio, trainer: LocalTrainer
-    ) -> None:
+        def take_subscription(frames: list[Buffer]) -> None:
+            if (topic := bytes(frames[0][1:])) in listeners:
+                listeners.discard(topic)
+                if not listeners:
+                    self._send(wire.Connected(node=self._node))
+
+        await run_beside(self._expect(wire.Stop), self._uplink.read(take_subscription))
+
+    async def _follow(self, node_protocol: NodeProtocol, code: DiversityNetworkCode, radio: Radio, trainer: Trainer) -> None:
         """The rounds: each event leads to actions, one after the other."""
         while True:
             event = await self._events.get()
@@ -175,13 +178,21 @@ class NodeProcess:
                         update = await self._in_thread(trainer.update, theta, round, self._stop_when_leaving)
                         self._events.put_nowait(protocol.Trained(update))
                     case protocol.Transmit(round, attempt, message):
-                        await self._publish(radio.frames(round, attempt, 1, [self._node], message))
+                        self._publish(radio.frames(round, attempt, 1, [self._node], message))
                     case protocol.Report():
-                        await self._send(self._report(action))
+                        self._send(self._report(action))
                     case protocol.Relay(round, attempt, slots, messages):
-                        codewords = await self._in_thread(code.codewords, self._node, messages, slots)
+                        codewords = await self._combine(code, messages, slots)
                         for slot, codeword in zip(slots, codewords, strict=True):
-                            await self._publish(radio.frames(round, attempt, slot, messages, codeword))
+                            self._publish(radio.frames(round, attempt, slot, messages, codeword))
+
+    async def _combine(
+        self, code: DiversityNetworkCode, messages: Mapping[int, Payload], slots: Sequence[int]
+    ) -> list[Payload]:
+        """The codewords of some relay slots; few symbols are sooner combined than a thread is woken."""
+        if len(slots) * sum(map(len, messages.values())) < WORTH_A_THREAD:
+            return code.codewords(self._node, messages, slots)
+        return await self._in_thread(code.codewords, self._node, messages, slots)
 
     def _report(self, action: protocol.Report) -> wire.Report:
         update = action.update
@@ -197,23 +208,21 @@ class NodeProcess:
             bytes_from_peers=self._bytes_from_peers.pop(action.round, 0),
         )
 
-    async def _read_control(self) -> None:
-        while True:
-            header, *frames = await self._control.recv_multipart()
-            try:
-                message = wire.decode(header, wire.FROM_SERVER)
-            except WireError as error:
-                self._reject(error)
-                continue
-            self._last_heard = monotonic()
-            if isinstance(message, wire.Refused):
-                raise NetworkError(f"the PS refused node {self._node}: {message.reason}")
-            if isinstance(message, wire.Stop) and not message.completed:
-                raise RunStopped(f"the PS ended the run: {message.reason}")
-            if not isinstance(message, wire.Alive):
-                self._control_headers.put_nowait((message, frames))
+    def _take_control(self, frames: list[Buffer]) -> None:
+        try:
+            message = wire.decode(frames[0], wire.FROM_SERVER)
+        except WireError as error:
+            self._reject(error)
+            return
+        self._last_heard = monotonic()
+        if isinstance(message, wire.Refused):
+            raise NetworkError(f"the PS refused node {self._node}: {message.reason}")
+        if isinstance(message, wire.Stop) and not message.completed:
+            raise RunStopped(f"the PS ended the run: {message.reason}")
+        if not isinstance(message, wire.Alive):
+            self._control_headers.put_nowait((message, frames[1:]))
 
-    async def _expect(self, kind: type[H]) -> tuple[H, list[bytes]]:
+    async def _expect(self, kind: type[H]) -> tuple[H, list[Buffer]]:
         """The next message of the PS, which must be of this kind, with the frames that follow its header."""
         header, frames = await self._control_headers.get()
         if not isinstance(header, kind):
@@ -223,47 +232,44 @@ class NodeProcess:
     async def _keep_alive(self, patience: float) -> None:
         """Tell the PS that this node is there, and raise NetworkError when the PS is silent for too long."""
         while True:
-            await self._send(wire.Alive(busy=self._busy))
+            self._send(wire.Alive(busy=self._busy))
             await asyncio.sleep(patience / 10)
             if monotonic() - self._last_heard > patience:
                 raise NetworkError(f"the PS has been silent for {patience:g} s")
 
-    async def _read_downlink(self, num_parameters: int) -> None:
-        while True:
-            _, header, *payload = await self._downlink.recv_multipart(copy=False)
-            try:
-                match wire.decode(header.buffer, wire.DOWNLINK):
-                    case wire.Model(round=round):
-                        if len(payload) != 1 or len(payload[0]) != 4 * num_parameters:
-                            raise WireError(f"a model that is not one frame of {4 * num_parameters} bytes")
-                        theta = np.frombuffer(payload[0].buffer, dtype="<f4").astype(np.float32)
-                        self._events.put_nowait(protocol.ModelArrived(round, theta))
-                    case wire.Repeat(round=round, attempt=attempt):
-                        self._events.put_nowait(protocol.RepeatAsked(round, attempt))
-                    case wire.RelaySlot(round=round, attempt=attempt, slot=slot):
-                        self._events.put_nowait(protocol.RelayAsked(round, attempt, slot))
-            except WireError as error:
-                self._reject(error)
+    def _take_downlink(self, num_parameters: int, frames: list[Buffer]) -> None:
+        _, header, *payload = frames
+        try:
+            match wire.decode(header, wire.DOWNLINK):
+                case wire.Model(round=round):
+                    if len(payload) != 1 or len(payload[0]) != 4 * num_parameters:
+                        raise WireError(f"a model that is not one frame of {4 * num_parameters} bytes")
+                    theta = np.frombuffer(payload[0], dtype="<f4").astype(np.float32)
+                    self._events.put_nowait(protocol.ModelArrived(round, theta))
+                case wire.Repeat(round=round, attempt=attempt):
+                    self._events.put_nowait(protocol.RepeatAsked(round, attempt))
+                case wire.RelaySlot(round=round, attempt=attempt, slot=slot):
+                    self._events.put_nowait(protocol.RelayAsked(round, attempt, slot))
+        except WireError as error:
+            self._reject(error)
 
-    async def _read_peers(self, radio: Radio) -> None:
-        while True:
-            frames = await self._peers.recv_multipart(copy=False)
-            try:
-                reception = radio.receive([frame.buffer for frame in frames])
-            except WireError as error:
-                self._reject(error)
-                continue
-            header = reception.header
-            self._bytes_from_peers[header.round] += sum(len(frame) for frame in frames)
-            self._events.put_nowait(
-                protocol.PeerSlotOver(header.sender, header.round, header.attempt, reception.outcome, reception.payload)
-            )
+    def _take_transmission(self, radio: Radio, frames: list[Buffer]) -> None:
+        try:
+            reception = radio.receive(frames)
+        except WireError as error:
+            self._reject(error)
+            return
+        header = reception.header
+        self._bytes_from_peers[header.round] += sum(map(len, frames))
+        self._events.put_nowait(
+            protocol.PeerSlotOver(header.sender, header.round, header.attempt, reception.outcome, reception.payload)
+        )
 
-    async def _send(self, header: wire.Header) -> None:
-        await self._control.send(wire.encode(header))
+    def _send(self, header: wire.Header) -> None:
+        self._control.send(wire.encode(header))
 
-    async def _publish(self, frames: list[Any]) -> None:
-        await self._uplink.send_multipart(frames, copy=False)
+    def _publish(self, frames: list[Any]) -> None:
+        self._uplink.send(*frames)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Let a function that blocks run in the worker thread; the PS is told that this node is busy."""

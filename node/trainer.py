@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,6 +30,17 @@ class LocalUpdate:
     num_clipped: int
     train_seconds: float
     encode_seconds: float
+
+
+class Trainer(Protocol):
+    """What makes a node's message of a round."""
+
+    def update(self, theta: Vector, round: int, before_step: Callable[[], None] = ...) -> LocalUpdate:
+        """Train from θ and encode the update; `before_step` may end it by raising TrainingStopped."""
+
+
+MakeTrainer = Callable[[Config, int], Trainer]
+"""A way to get the trainer of a node."""
 
 
 class LocalTrainer:
@@ -63,7 +75,7 @@ class LocalTrainer:
         delta = to_vector(self._model) - theta
         trained = perf_counter()
         self._refuse_unless_finite(delta, round)
-        message, num_clipped = self._encode(delta, round)
+        message, num_clipped = encode_update(self._config, self._client, delta, round, self._p, len(self.samples))
         return LocalUpdate(
             message=message,
             train_loss=loss,
@@ -71,14 +83,6 @@ class LocalTrainer:
             train_seconds=trained - started,
             encode_seconds=perf_counter() - trained,
         )
-
-    def _encode(self, delta: Vector, round: int) -> tuple[Payload, int]:
-        config = self._config
-        bound = adaptive_bound(delta, otherwise=1.0) if config.bound == "adaptive" else config.bound
-        noise = stream(config.seed, Purpose.QUANTISER, round=round, sender=self._client)
-        levels, num_clipped = Quantiser(levels=config.levels, bound=bound).quantise(delta, noise)
-        update = QuantisedUpdate(levels=levels, bound=bound, num_samples=len(self.samples))
-        return encode_message(update, self._p, round=round, sender=self._client), num_clipped
 
     def _refuse_unless_finite(self, delta: Vector, round: int) -> None:
         if np.isfinite(delta).all():
@@ -93,6 +97,20 @@ class LocalTrainer:
             f"the update of node {self._client} in round {round} holds NaN or infinite values ({listed}) and is not sent; "
             f"a smaller --lr than {self._config.lr:g} may help"
         )
+
+
+def encode_update(config: Config, client: int, delta: Vector, round: int, p: int, num_samples: int) -> tuple[Payload, int]:
+    """U_m: the message of an update over GF(p), and how many of its values were clipped."""
+    bound = adaptive_bound(delta, otherwise=1.0) if config.bound == "adaptive" else config.bound
+    noise = stream(config.seed, Purpose.QUANTISER, round=round, sender=client)
+    levels, num_clipped = Quantiser(levels=config.levels, bound=bound).quantise(delta, noise)
+    update = QuantisedUpdate(levels=levels, bound=bound, num_samples=num_samples)
+    return encode_message(update, p, round=round, sender=client), num_clipped
+
+
+def local_trainer(config: Config, client: int) -> LocalTrainer:
+    """The trainer of one node; see `local_trainers`."""
+    return local_trainers(config, [client])[0]
 
 
 def local_trainers(config: Config, clients: Sequence[int]) -> list[LocalTrainer]:

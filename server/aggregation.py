@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dncfl.common.compiled import compiled
 from dncfl.common.config import Config
 from dncfl.common.message import decode_message
 from dncfl.common.payload import Payload
@@ -12,6 +13,12 @@ from dncfl.common.tasks.model import Vector
 
 BLOCK = 2**15
 """Parameters per step, so that their sums stay in the processor's cache."""
+
+
+@compiled("void(Array(uint8, 1, 'C', readonly=True), uint32[::1])", "void(Array(uint16, 1, 'C', readonly=True), uint32[::1])")
+def _add(levels, sums):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for x in range(sums.size):
+        sums[x] += levels[x]
 
 
 def aggregate(config: Config, theta: Vector, messages: Mapping[int, Payload], round: int) -> Vector:
@@ -32,9 +39,9 @@ def aggregate(config: Config, theta: Vector, messages: Mapping[int, Payload], ro
         part = slice(first, first + BLOCK)
         total = model_weight * theta[part].astype(np.float64)
         for bound, quantiser in quantisers.items():
-            summed = np.zeros(total.size, dtype=np.int64)  # whole numbers, so that no rounding depends on the order
+            summed = np.zeros(total.size, dtype=np.uint32)  # whole numbers, so that no rounding depends on the order
             for levels in levels_by_bound[bound]:
-                summed += levels[part]
+                _add(levels[part], summed)
             total += update_weight * quantiser.dequantise(summed, count=len(levels_by_bound[bound]))
         new[part] = total
     return new

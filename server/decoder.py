@@ -5,10 +5,9 @@ given back as it is, and only the equations that a missing message needs are rea
 """
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dncfl.common.field import PrimeField
-from dncfl.common.payload import Payload
+from dncfl.common.payload import Payload, Symbols
 from dncfl.server.elimination import eliminate, find_determined
 
 
@@ -34,20 +33,21 @@ class Decoder:
         """The messages that take part in some arrived equation, new or not."""
         return tuple(np.flatnonzero(self._involved).tolist())
 
-    def add(self, coefficients: ArrayLike, payload: Payload) -> bool:
+    def add(self, coefficients: Symbols, payload: Payload) -> bool:
         """Take the equation coefficients (M,) · U = payload; True when it was independent of all before it.
 
         Raises ValueError for coefficients or payload of another length, or coefficients outside 0..p-1.
         """
-        equation = np.array(coefficients, dtype=np.float64, ndmin=2)
-        p = self._field.p
-        if equation.shape != (1, self._num_clients) or equation.min() < 0 or equation.max() >= p:
-            raise ValueError(f"coefficients must be {self._num_clients} values in 0..{p - 1}")
         if self._payloads and len(payload) != len(self._payloads[0]):
             raise ValueError(f"the payload has {len(payload)} symbols: must be {len(self._payloads[0])} as before")
-        self._involved |= equation[0] != 0
+        equation = np.ascontiguousarray(coefficients, dtype=np.uint16)[None]
         new = np.empty(1, dtype=np.bool_)
-        eliminate(self._rows, self._pivots, self.rank, equation, float(p), new)
+        p, size = self._field.p, self._num_clients
+        if (
+            equation.shape != (1, size)
+            or eliminate(self._rows, self._pivots, self.rank, equation, float(p), self._involved, new) < 0
+        ):
+            raise ValueError(f"coefficients must be {size} values in 0..{p - 1}")
         if new[0]:
             self._payloads.append(payload)
         return bool(new[0])

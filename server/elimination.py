@@ -26,15 +26,24 @@ def _inverse(a, p):  # type: ignore[no-untyped-def]  # pragma: no cover
     return np.float64(t if t > 0 else t + np.int64(p))
 
 
-@compiled("int64(float64[:, ::1], int64[::1], int64, float64[:, ::1], float64, boolean[::1])")
-def eliminate(rows, pivots, rank, equations, p, new):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Take equations (n × M) into rows (M × 2M) with their pivots (M); returns the rank.
+@compiled(
+    "int64(float64[:, ::1], int64[::1], int64, Array(uint16, 2, 'C', readonly=True), float64, boolean[::1], boolean[::1])"
+)
+def eliminate(rows, pivots, rank, equations, p, involved, new):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Take equations (n × M) into rows (M × 2M) with their pivots (M); returns the rank, or -1 for a value of p or more.
 
-    new (n) tells which were independent of all before them. Once the rank is M, none is.
+    new (n) tells which were independent of all before them; once the rank is M, none is. involved (M) gets the unknowns
+    that take part in any of them.
     """
     num_unknowns = rows.shape[0]
     for e in range(equations.shape[0]):
+        for x in range(num_unknowns):
+            if equations[e, x] >= p:
+                return -1
+    for e in range(equations.shape[0]):
         new[e] = False
+        for x in range(num_unknowns):
+            involved[x] |= equations[e, x] != 0
         if rank == num_unknowns:
             continue
         used = num_unknowns + rank
@@ -42,7 +51,7 @@ def eliminate(rows, pivots, rank, equations, p, new):  # type: ignore[no-untyped
         row[:num_unknowns] = equations[e]
         row[num_unknowns:] = 0
         for i in range(rank):
-            factor = equations[e, pivots[i]]
+            factor = np.float64(equations[e, pivots[i]])
             if factor:
                 other = rows[i]
                 for x in range(used):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter
+from typing import Protocol
 
 import torch
 
@@ -25,6 +26,19 @@ class Step:
     loss: float
     aggregate_seconds: float
     evaluate_seconds: float
+
+
+class Model(Protocol):
+    """What the PS knows of θ."""
+
+    theta: Vector
+
+    @property
+    def num_parameters(self) -> int:
+        """d, the length of θ."""
+
+    def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = ...) -> Step:
+        """A new θ by the recovered messages of a round, tested; the model takes it by `theta = step.theta`."""
 
 
 class GlobalModel:

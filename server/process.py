@@ -20,20 +20,20 @@ from contextlib import contextmanager
 from time import monotonic, perf_counter
 
 import zmq
-import zmq.asyncio
 
 from dncfl.common import wire
 from dncfl.common.config import Config
 from dncfl.common.errors import DncflError, NodeFailed, WireError
 from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.payload import Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
-from dncfl.common.sockets import bind, connect, expect_frames_of, open_socket
+from dncfl.common.sockets import Socket
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
 from dncfl.server import protocol
-from dncfl.server.global_model import GlobalModel
+from dncfl.server.global_model import Model
 from dncfl.server.observer import Observer
 from dncfl.server.protocol import ServerProtocol
 from dncfl.server.records import RoundRecord, attempt_figures, local_figures
@@ -47,7 +47,7 @@ RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace]], None]
 class ServerProcess:
     """A PS that runs one run from its first node to its last round."""
 
-    def __init__(self, config: Config, model: GlobalModel, record: RecordRound, observer: Observer) -> None:
+    def __init__(self, config: Config, model: Model, record: RecordRound, observer: Observer) -> None:
         """`record` stores a round, in a thread; the next round starts when it has returned."""
         self._config = config
         self._model = model
@@ -59,6 +59,7 @@ class ServerProcess:
         self._num_symbols = SIDE_SYMBOLS + model.num_parameters
         self._radio = Radio(code, channel(config), config.clients, self._num_symbols)
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
+        self._ready_topics = {b"\x01" + wire.ready_topic(node): node for node in range(config.clients)}
         self._addresses: dict[int, bytes] = {}
         self._last_heard: dict[int, float] = {}
         self._last_progress = monotonic()
@@ -79,15 +80,14 @@ class ServerProcess:
 
         Raises NetworkError when an address cannot be used.
         """
-        context = zmq.asyncio.Context()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._control = open_socket(context, zmq.ROUTER)
-            self._control.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
-            self._downlink = open_socket(context, zmq.XPUB)
-            self._uplink = open_socket(context, zmq.SUB)
-            expect_frames_of(self._uplink, 2 * self._num_symbols)
-            control_port = bind(self._control, host, port)
-            self._downlink_port = bind(self._downlink, host, downlink_port)
+            self._control, self._downlink = Socket(context, zmq.ROUTER), Socket(context, zmq.XPUB)
+            self._uplink = Socket(context, zmq.SUB)
+            self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
+            self._uplink.expect_frames_of(2 * self._num_symbols)
+            control_port = self._control.bind(host, port)
+            self._downlink_port = self._downlink.bind(host, downlink_port)
             with ThreadPoolExecutor(1, thread_name_prefix="decode") as self._worker:
                 try:
                     yield control_port
@@ -105,7 +105,11 @@ class ServerProcess:
         stop = wire.Stop(completed=False, reason="it was stopped")
         try:
             await run_beside(
-                self._consume(), self._read_control(), self._read_downlink(), self._read_uplink(), self._watch_silence()
+                self._consume(),
+                self._control.read(self._take_control),
+                self._downlink.read(self._take_subscription),
+                self._uplink.read(self._take_transmission),
+                self._watch_silence(),
             )
             stop = wire.Stop(completed=True, reason="all rounds are done")
         except DncflError as error:
@@ -113,7 +117,7 @@ class ServerProcess:
             raise
         finally:
             for address in self._addresses.values():
-                await self._send(address, stop)
+                self._send(address, stop)
 
     async def _consume(self) -> None:
         """The run: each event leads to actions, one after the other, until the last round is done."""
@@ -125,6 +129,8 @@ class ServerProcess:
                 if isinstance(action, protocol.Finish):
                     return
                 await self._perform(action)
+            if not self._events.empty():
+                continue  # who watches need not see every step
             if self._protocol.state in (protocol.State.JOINING, protocol.State.CONNECTING):
                 self._observer.waiting(self._protocol.missing)
             elif self._protocol.state is protocol.State.COLLECTING:
@@ -136,28 +142,27 @@ class ServerProcess:
                 self._addresses[node] = address
                 self._last_heard[node] = monotonic()
                 welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
-                await self._send(address, welcome, self._config.to_json().encode())
+                self._send(address, welcome, self._config.to_json().encode())
                 log.info("node %d has joined", node)
             case protocol.Refuse(address, reason):
                 log.warning("refused a node: %s", reason)
-                await self._send(address, wire.Refused(reason=reason))
+                self._send(address, wire.Refused(reason=reason))
             case protocol.Introduce(endpoints):
                 hosts, ports = zip(*endpoints, strict=True)
                 for host, port in endpoints:
-                    connect(self._uplink, host, port)
-                for topic in (wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME)):
-                    self._uplink.subscribe(topic)
+                    self._uplink.connect(host, port)
+                self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
                 for address in self._addresses.values():
-                    await self._send(address, wire.Peers(hosts=hosts, ports=ports))
+                    self._send(address, wire.Peers(hosts=hosts, ports=ports))
             case protocol.StartRound(round):
                 log.info("round %d starts", round)
                 self._round_started = perf_counter()
-                await self._publish("model", wire.Model(round=round), self._model.theta.astype("<f4", copy=False).data)
+                self._publish("model", wire.Model(round=round), self._model.theta.astype("<f4", copy=False).data)
             case protocol.AskRelay(round, attempt, slot):
-                await self._publish("control", wire.RelaySlot(round=round, attempt=attempt, slot=slot))
+                self._publish("control", wire.RelaySlot(round=round, attempt=attempt, slot=slot))
             case protocol.AskRepeat(round, attempt):
                 log.info("round %d needs attempt %d", round, attempt)
-                await self._publish("control", wire.Repeat(round=round, attempt=attempt))
+                self._publish("control", wire.Repeat(round=round, attempt=attempt))
             case protocol.CloseRound(round):
                 loop, traffic = asyncio.get_running_loop(), self._traffic()
                 self._observer.round_done(await loop.run_in_executor(self._worker, self._close_round, action, traffic))
@@ -206,20 +211,18 @@ class ServerProcess:
         if self._leaving.is_set():
             raise TrainingStopped
 
-    async def _read_control(self) -> None:
-        while True:
-            address, *frames = await self._control.recv_multipart()
-            try:
-                if len(frames) != 1:
-                    raise WireError(f"{len(frames)} frames where one is due")
-                header = wire.decode(frames[0], wire.FROM_NODE)
-            except WireError as error:
-                self._reject(error)
-                continue
-            self._bytes["up"]["control"] += len(frames[0])
-            await self._take_control(address, header)
+    def _take_control(self, frames: list[Buffer]) -> None:
+        try:
+            if len(frames) != 2:
+                raise WireError(f"{len(frames) - 1} frames where one is due")
+            header = wire.decode(frames[1], wire.FROM_NODE)
+        except WireError as error:
+            self._reject(error)
+            return
+        self._bytes["up"]["control"] += len(frames[1])
+        self._take_header(bytes(frames[0]), header)
 
-    async def _take_control(self, address: bytes, header: wire.FromNode) -> None:
+    def _take_header(self, address: bytes, header: wire.FromNode) -> None:
         node = next((node for node, known in self._addresses.items() if known == address), None)
         if node is not None:
             self._last_heard[node] = monotonic()
@@ -228,7 +231,7 @@ class ServerProcess:
         elif isinstance(header, wire.Alive):
             if node is not None:
                 (self._busy.add if header.busy else self._busy.discard)(node)
-            await self._send(address, wire.Alive())
+            self._send(address, wire.Alive())
         elif node is None or header.node != node:
             self._reject(WireError(f"{header.kind} of node {header.node} from somebody else"))
         elif isinstance(header, wire.Failed):
@@ -241,27 +244,22 @@ class ServerProcess:
             self._bytes["peers"]["message"] += header.bytes_from_peers
             self._events.put_nowait(protocol.ReportArrived(header))
 
-    async def _read_downlink(self) -> None:
+    def _take_subscription(self, frames: list[Buffer]) -> None:
         """Subscriptions to the downlink: a node's own topic confirms that it hears θ."""
-        ready = {b"\x01" + wire.ready_topic(node): node for node in range(self._config.clients)}
-        while True:
-            subscription = await self._downlink.recv()
-            if (node := ready.get(subscription)) is not None:
-                self._events.put_nowait(protocol.DownlinkHeard(node))
+        if (node := self._ready_topics.get(bytes(frames[0]))) is not None:
+            self._events.put_nowait(protocol.DownlinkHeard(node))
 
-    async def _read_uplink(self) -> None:
-        while True:
-            frames = await self._uplink.recv_multipart(copy=False)
-            try:
-                reception = self._radio.receive([frame.buffer for frame in frames])
-            except WireError as error:
-                self._reject(error)
-                continue
-            header = reception.header
-            kind = "message" if header.slot == 1 else "codeword"
-            self._bytes["up"][kind] += sum(len(frame) for frame in frames)
-            place = (header.sender, header.round, header.attempt, header.slot)
-            self._events.put_nowait(protocol.SlotOver(*place, reception.outcome, header.messages, reception.payload))
+    def _take_transmission(self, frames: list[Buffer]) -> None:
+        try:
+            reception = self._radio.receive(frames)
+        except WireError as error:
+            self._reject(error)
+            return
+        header = reception.header
+        kind = "message" if header.slot == 1 else "codeword"
+        self._bytes["up"][kind] += sum(map(len, frames))
+        place = (header.sender, header.round, header.attempt, header.slot)
+        self._events.put_nowait(protocol.SlotOver(*place, reception.outcome, header.messages, reception.payload))
 
     async def _watch_silence(self) -> None:
         """Raise NodeFailed when a node is silent, or all are idle and nothing comes, for longer than the run's patience."""
@@ -277,16 +275,16 @@ class ServerProcess:
             if (awaited := self._protocol.awaited) and now - self._last_progress > patience:
                 raise NodeFailed(f"nothing has come for {patience:g} s though no node is busy; missing: {awaited}")
 
-    async def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
+    def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
         encoded = wire.encode(header)
         self._bytes["down"]["control"] += len(encoded) + sum(map(len, frames))
-        await self._control.send_multipart([address, encoded, *frames])
+        self._control.send(address, encoded, *frames)
 
-    async def _publish(self, kind: str, header: wire.Header, *frames: memoryview) -> None:
+    def _publish(self, kind: str, header: wire.Header, *frames: memoryview) -> None:
         encoded = wire.encode(header)
         size = len(wire.TOPIC_DOWNLINK) + len(encoded) + sum(frame.nbytes for frame in frames)
         self._bytes["down"][kind] += size * self._config.clients
-        await self._downlink.send_multipart([wire.TOPIC_DOWNLINK, encoded, *frames], copy=False)
+        self._downlink.send(wire.TOPIC_DOWNLINK, encoded, *frames)
 
     def _reject(self, error: WireError) -> None:
         self._num_rejected += 1

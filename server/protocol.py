@@ -267,8 +267,7 @@ class ServerProtocol:
 
     def _close_when_complete(self) -> list[Action]:
         num_clients = self._code.num_clients
-        _, _, slots_over, num_slots = self.progress
-        if len(self._reports) < num_clients or slots_over < num_slots:
+        if len(self._reports) < num_clients or len(self._slots) < num_clients * self._last_open_slot:
             return []
         if self._last_open_slot <= self._code.relay_slots and needs_relays(num_clients, self._decoder.recoverable()):
             self._last_open_slot += 1

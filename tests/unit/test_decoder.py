@@ -93,14 +93,12 @@ def test_a_message_that_came_alone_is_given_back_without_a_copy() -> None:
     assert decoder.messages()[1] is payload
 
 
-@pytest.mark.parametrize(
-    ("coefficients", "payload"), [([1, 0], [1, 2]), ([1, 0, 257], [1, 2]), ([1, 0, -1], [1, 2]), ([0, 1, 0], [1, 2, 3])]
-)
+@pytest.mark.parametrize(("coefficients", "payload"), [([1, 0], [1, 2]), ([1, 0, 257], [1, 2]), ([0, 1, 0], [1, 2, 3])])
 def test_impossible_equations_are_refused(coefficients: list[int], payload: list[int]) -> None:
     decoder = Decoder(3, 257)
     decoder.add(np.array([1, 0, 0], dtype=np.uint16), Payload(np.array([1, 2], dtype=np.uint8)))
     with pytest.raises(ValueError, match="must be"):
-        decoder.add(np.array(coefficients, dtype=np.int64), Payload(np.array(payload, dtype=np.uint8)))
+        decoder.add(np.array(coefficients, dtype=np.uint16), Payload(np.array(payload, dtype=np.uint8)))
     assert decoder.rank == 1
 
 

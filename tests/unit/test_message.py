@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dncfl.common.errors import ChecksumError, WireError
+from dncfl.common.field import PrimeField
 from dncfl.common.message import SIDE_SYMBOLS, QuantisedUpdate, decode_message, encode_message
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Levels, level_type
@@ -79,6 +80,17 @@ def test_symbols_survive_the_wire(case: tuple[int, list[int]]) -> None:
     assert len(plane) == len(values) * (1 if p == 257 else 2)
     assert len(escapes) == (4 * values.count(256) if p == 257 else 0)
     assert np.array_equal(Payload.from_frames(plane, escapes, p, len(values)).symbols, symbols)
+
+
+@pytest.mark.parametrize("p", [257, 401])
+def test_frames_may_begin_at_any_address(p: int) -> None:
+    symbols = np.array([3, 256, 0, 256], dtype=np.uint16)
+    sent = Payload.of(symbols, p)
+    for offset in range(1, 5):
+        plane, escapes = (bytes(offset) + part.tobytes() for part in (sent.plane, sent.escapes))
+        received = Payload.from_frames(memoryview(plane)[offset:], memoryview(escapes)[offset:], p, 4)
+        (combined,) = PrimeField(p).combine(np.array([[2]], dtype=np.uint16), [received])
+        assert np.array_equal(combined.symbols, 2 * symbols % p)
 
 
 def test_a_plane_off_the_wire_is_read_where_it_lies() -> None:
