@@ -67,9 +67,9 @@ class Quantiser:
             clipped += _quantise(values[part], noise, self.bound, self.step, self.levels - 1, levels[part])
         return levels, clipped
 
-    def dequantise(self, levels: NDArray[np.integer], count: int = 1) -> NDArray[np.float64]:
-        """The values of the knots, κ·levels - B; of a sum over `count` updates' levels, the sum of their values."""
-        return np.asarray(self.step * levels - count * self.bound, dtype=np.float64)
+    def dequantise(self, levels: NDArray[np.integer]) -> NDArray[np.float64]:
+        """The values of the knots, κ·levels - B."""
+        return np.asarray(self.step * levels - self.bound, dtype=np.float64)
 
 
 def adaptive_bound(values: NDArray[np.float32], otherwise: float) -> float:

@@ -21,6 +21,12 @@ def _add(levels, sums):  # type: ignore[no-untyped-def]  # pragma: no cover
         sums[x] += levels[x]
 
 
+@compiled("void(uint32[::1], float64, float64, float64, float64[::1])")
+def _add_update(sums, step, offset, weight, total):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for x in range(sums.size):
+        total[x] += weight * (step * sums[x] - offset)
+
+
 def aggregate(config: Config, theta: Vector, messages: Mapping[int, Payload], round: int) -> Vector:
     """θ after a round: a·θ + b·Σ_{m∈W} Q(Δθ_m) by the method's weights; θ itself when W is empty.
 
@@ -38,10 +44,11 @@ def aggregate(config: Config, theta: Vector, messages: Mapping[int, Payload], ro
     for first in range(0, theta.size, BLOCK):
         part = slice(first, first + BLOCK)
         total = model_weight * theta[part].astype(np.float64)
+        sums = np.empty(total.size, dtype=np.uint32)  # whole numbers, so that no rounding depends on the order
         for bound, quantiser in quantisers.items():
-            summed = np.zeros(total.size, dtype=np.uint32)  # whole numbers, so that no rounding depends on the order
+            sums[:] = 0
             for levels in levels_by_bound[bound]:
-                _add(levels[part], summed)
-            total += update_weight * quantiser.dequantise(summed, count=len(levels_by_bound[bound]))
+                _add(levels[part], sums)
+            _add_update(sums, quantiser.step, len(levels_by_bound[bound]) * bound, update_weight, total)
         new[part] = total
     return new
