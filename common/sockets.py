@@ -24,6 +24,9 @@ MAX_CONTROL_FRAME = 2**20
 """Bytes of a control frame: the largest is a configuration with a value for each of 255 × 256 links."""
 
 
+COPIED_BELOW = 2**20
+"""Bytes of a frame that are sooner copied than lent: a thread of pyzmq's takes back what was lent."""
+
 BURST = 64
 """Messages that are handed over before the event loop looks at anything else."""
 
@@ -43,6 +46,7 @@ class Socket:
         self._socket = context.socket(kind)
         self._socket.linger = LINGER_MS if kind in (zmq.ROUTER, zmq.DEALER) else 0
         self._socket.set_hwm(0)
+        self._socket.copy_threshold = COPIED_BELOW
         self._socket.reconnect_ivl = RECONNECT_MS
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self.expect_frames_of(MAX_CONTROL_FRAME)
