@@ -12,7 +12,8 @@
     ├── ChecksumError    a decoded message does not prove itself
     ├── ProtocolError    an event came that the protocol does not allow: a defect in dncfl
     ├── ModelError       a user's model raised an error in training or evaluation
-    └── ReplayMismatch   a recomputed model differs from the recorded one
+    ├── ReplayMismatch   a recomputed model differs from the recorded one
+    └── BenchmarkError   what is compared does not give the same result
 
 Each class carries the exit code of a command that ends with it.
 """
@@ -94,3 +95,9 @@ class ModelError(DncflError):
     """A user's model raised an error in training or evaluation; the text holds its traceback."""
 
     exit_code = 11
+
+
+class BenchmarkError(DncflError):
+    """Two ways that a benchmark compares do not give the same result, so that their times mean nothing."""
+
+    exit_code = 12

@@ -25,8 +25,8 @@ T = TypeVar("T")
 _intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 _carray: Callable[..., Any] = carray
 
-BLOCK = 512
-"""Columns per block: ten float32 rows of it are 20 kB."""
+FEW_ROWS, MANY_ROWS = 1024, 256
+"""Columns per block: ten float32 rows, or forty of them, are 40 kB."""
 
 PIECE = 2048
 """Columns whose symbols wait in the second-level cache until they are packed into bytes."""
@@ -70,11 +70,11 @@ def _load(source, start, width, centre, row):  # type: ignore[no-untyped-def]  #
     """Columns start.. of one payload, around zero."""
     plane, itemsize = source[0], source[1]
     if itemsize == 1:
-        symbols = _carray(_pointer(plane + np.uint64(start)), (BLOCK,), np.uint8)
+        symbols = _carray(_pointer(plane + np.uint64(start)), (width,), np.uint8)
         for x in range(width):
             row[x] = symbols[x] - centre
     else:
-        words = _carray(_pointer(plane + np.uint64(2 * start)), (BLOCK,), np.uint16)
+        words = _carray(_pointer(plane + np.uint64(2 * start)), (width,), np.uint16)
         for x in range(width):
             row[x] = words[x] - centre
 
@@ -92,64 +92,110 @@ def _load_escaped(source, first_escape, start, width, centre, row):  # type: ign
 
 
 @inlined
+def _first_escapes(sources, first):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """For each payload the first escape in columns first.."""
+    places = np.zeros(sources.shape[0], np.int64)
+    for i in range(sources.shape[0]):
+        num_escapes = np.int64(sources[i, 3])
+        if num_escapes:
+            places[i] = np.searchsorted(_carray(_pointer(sources[i, 2]), (num_escapes,), np.uint32), np.uint32(first))
+    return places
+
+
+@inlined
+def _around_zero(factors, p, centre):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The factors around zero, filled up to whole groups, and what makes up for the centre that symbols lack."""
+    k, n = factors.shape
+    centred = np.zeros((k, -(-n // GROUP) * GROUP), type(p))
+    offsets = np.zeros(k, type(p))
+    for j in range(k):
+        total = np.int64(0)
+        for i in range(n):
+            factor = np.int64(factors[j, i])
+            total += factor
+            centred[j, i] = factor - np.int64(p) if factor > np.int64(p) // 2 else factor
+        offsets[j] = np.int64(centre) * total % np.int64(p)
+    return centred, offsets
+
+
+@inlined
 def _five(f, i):  # type: ignore[no-untyped-def]  # pragma: no cover
     return f[i], f[i + 1], f[i + 2], f[i + 3], f[i + 4]
 
 
 @inlined
-def _sum_of_five(f, r, x):  # type: ignore[no-untyped-def]  # pragma: no cover
-    return f[0] * r[x] + f[1] * r[BLOCK + x] + f[2] * r[2 * BLOCK + x] + f[3] * r[3 * BLOCK + x] + f[4] * r[4 * BLOCK + x]
+def _sum_of_five(f, r, x, block):  # type: ignore[no-untyped-def]  # pragma: no cover
+    return f[0] * r[x] + f[1] * r[block + x] + f[2] * r[2 * block + x] + f[3] * r[3 * block + x] + f[4] * r[4 * block + x]
 
 
-@compiled(
-    *(
-        f"void({real}[:, ::1], {real}[::1], uint64[:, ::1], {real}, {real}, int64, int64, uint16[:, ::1], int64)"
-        for real in ("float32", "float64")
+@inlined
+def _reduced(total, half, inverse, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+    return np.uint16(total - np.floor((total + half) * inverse) * p)
+
+
+def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
+    """The product compiled for blocks of so many columns, for p and centre of these types."""
+
+    @compiled(
+        *(f"void(uint16[:, ::1], uint64[:, ::1], {real}, {real}, int64, int64, uint16[:, ::1], int64)" for real in reals),
+        fuse=True,
     )
-)
-def _product(factors, offsets, sources, p, centre, first, last, out, out_first):  # type: ignore[no-untyped-def]  # pragma: no cover
-    num_terms = sources.shape[0]
-    num_factors = factors.shape[1]
-    one = p / p
-    half = one / (one + one)
-    inverse = one / p
-    rows = np.zeros(num_factors * BLOCK, factors.dtype)
-    sums = np.empty(BLOCK, factors.dtype)
-    block = np.empty(BLOCK, np.uint16)
-    next_escape = np.zeros(num_terms, np.int64)
-    for i in range(num_terms):
-        num_escapes = np.int64(sources[i, 3])
-        if num_escapes:
-            next_escape[i] = np.searchsorted(_carray(_pointer(sources[i, 2]), (num_escapes,), np.uint32), np.uint32(first))
-    for start in range(first, last, BLOCK):
-        width = min(BLOCK, last - start)
-        for i in range(num_terms):
-            row = rows[i * BLOCK : (i + 1) * BLOCK]
-            _load(sources[i], start, width, centre, row)
-            if sources[i, 3]:
-                next_escape[i] = _load_escaped(sources[i], next_escape[i], start, width, centre, row)
-        for j in range(factors.shape[0]):
-            sums[:] = offsets[j]
-            i = 0
-            while num_factors - i > 2 * GROUP:
-                f, g = _five(factors[j], i), _five(factors[j], i + GROUP)
-                r, s = rows[i * BLOCK :], rows[(i + GROUP) * BLOCK :]
-                for x in range(BLOCK):
-                    sums[x] += _sum_of_five(f, r, x) + _sum_of_five(g, s, x)
-                i += 2 * GROUP
-            target = out[j, out_first + start - first : out_first + start - first + width] if width == BLOCK else block
-            f, r = _five(factors[j], i), rows[i * BLOCK :]
-            if num_factors - i == 2 * GROUP:
-                g, s = _five(factors[j], i + GROUP), rows[(i + GROUP) * BLOCK :]
-                for x in range(BLOCK):
-                    total = sums[x] + (_sum_of_five(f, r, x) + _sum_of_five(g, s, x))
-                    target[x] = np.uint16(total - np.floor((total + half) * inverse) * p)
-            else:
-                for x in range(BLOCK):
-                    total = sums[x] + _sum_of_five(f, r, x)
-                    target[x] = np.uint16(total - np.floor((total + half) * inverse) * p)
-            if width < BLOCK:
-                out[j, out_first + start - first : out_first + last - first] = block[:width]
+    def product(factors, sources, p, centre, first, last, out, out_first):  # type: ignore[no-untyped-def]  # pragma: no cover
+        """factors (k × n) times columns first..last of n payloads, to columns out_first.. of out (k × …)."""
+        centred, offsets = _around_zero(factors, p, centre)
+        num_factors = centred.shape[1]
+        one = p / p
+        half, inverse = one / (one + one), one / p
+        rows = np.zeros(num_factors * block, type(p))
+        sums = np.empty(block, type(p))
+        rest = np.empty(block, np.uint16)
+        next_escape = _first_escapes(sources, first)
+        for start in range(first, last, block):
+            width = min(block, last - start)
+            for i in range(sources.shape[0]):
+                row = rows[i * block : (i + 1) * block]
+                _load(sources[i], start, width, centre, row)
+                if sources[i, 3]:
+                    next_escape[i] = _load_escaped(sources[i], next_escape[i], start, width, centre, row)
+            column = out_first + start - first
+            for j in range(factors.shape[0]):
+                target = out[j, column : column + width] if width == block else rest
+                offset, f, r = offsets[j], _five(centred[j], 0), rows
+                if num_factors == GROUP:
+                    for x in range(block):
+                        target[x] = _reduced(offset + _sum_of_five(f, r, x, block), half, inverse, p)
+                elif num_factors == 2 * GROUP:
+                    g, s = _five(centred[j], GROUP), rows[GROUP * block :]
+                    for x in range(block):
+                        total = offset + (_sum_of_five(f, r, x, block) + _sum_of_five(g, s, x, block))
+                        target[x] = _reduced(total, half, inverse, p)
+                else:
+                    for x in range(block):
+                        sums[x] = offset + _sum_of_five(f, r, x, block)
+                    i = GROUP
+                    while num_factors - i > 2 * GROUP:
+                        f, g = _five(centred[j], i), _five(centred[j], i + GROUP)
+                        r, s = rows[i * block :], rows[(i + GROUP) * block :]
+                        for x in range(block):
+                            sums[x] += _sum_of_five(f, r, x, block) + _sum_of_five(g, s, x, block)
+                        i += 2 * GROUP
+                    f, r = _five(centred[j], i), rows[i * block :]
+                    if num_factors - i == 2 * GROUP:
+                        g, s = _five(centred[j], i + GROUP), rows[(i + GROUP) * block :]
+                        for x in range(block):
+                            total = sums[x] + (_sum_of_five(f, r, x, block) + _sum_of_five(g, s, x, block))
+                            target[x] = _reduced(total, half, inverse, p)
+                    else:
+                        for x in range(block):
+                            target[x] = _reduced(sums[x] + _sum_of_five(f, r, x, block), half, inverse, p)
+                if width < block:
+                    out[j, column : column + width] = rest[:width]
+
+    return product
+
+
+_product_of_few = _product_in_blocks(FEW_ROWS, "float32")
+_product_of_many = _product_in_blocks(MANY_ROWS, "float32", "float64")
 
 
 @inlined
@@ -177,21 +223,18 @@ def _pack(symbols, position, plane, escapes, count):  # type: ignore[no-untyped-
     return count
 
 
-@compiled(
-    *(
-        f"void({real}[:, ::1], {real}[::1], uint64[:, ::1], {real}, {real}, int64, int64,"
-        " uint8[:, ::1], uint32[:, ::1], int64[::1])"
-        for real in ("float32", "float64")
-    )
-)
+@compiled("void(uint16[:, ::1], uint64[:, ::1], float32, float32, int64, int64, uint8[:, ::1], uint32[:, ::1], int64[::1])")
 def _packed_product(  # type: ignore[no-untyped-def]  # pragma: no cover
-    factors, offsets, sources, p, centre, first, last, planes, escapes, counts
+    factors, sources, p, centre, first, last, planes, escapes, counts
 ):
     scratch = np.empty((factors.shape[0], PIECE), np.uint16)
     counts[:] = 0
     for start in range(first, last, PIECE):
         width = min(PIECE, last - start)
-        _product(factors, offsets, sources, p, centre, start, start + width, scratch, 0)
+        if factors.shape[1] <= 2 * GROUP:
+            _product_of_few(factors, sources, p, centre, start, start + width, scratch, 0)
+        else:
+            _product_of_many(factors, sources, p, centre, start, start + width, scratch, 0)
         for j in range(factors.shape[0]):
             counts[j] = _pack(scratch[j, :width], start, planes[j], escapes[j], counts[j])
 
@@ -199,8 +242,11 @@ def _packed_product(  # type: ignore[no-untyped-def]  # pragma: no cover
 class Product:
     """factors (k × n) times n payloads (d,) over GF(p), prepared for the compiled loops. Holds the payloads until done."""
 
-    def __init__(self, factors: Symbols, payloads: Sequence[Payload], p: int) -> None:
-        """Raises ValueError unless there is one factor a payload and all payloads are of one length."""
+    def __init__(self, factors: Symbols, payloads: Sequence[Payload], p: int, num_threads: int | None = None) -> None:
+        """num_threads: as many as numba is set to unless given.
+
+        Raises ValueError unless there is one factor a payload and all payloads are of one length.
+        """
         num_terms, d = len(payloads), len(payloads[0]) if payloads else 0
         if factors.ndim != 2 or factors.shape[1] != num_terms or any(len(payload) != d for payload in payloads):
             lengths = sorted({len(payload) for payload in payloads})
@@ -208,26 +254,24 @@ class Product:
         wide = any(payload.plane.itemsize > 1 for payload in payloads)
         real = exact_type(p, num_terms, wide)
         centre = _centre(p, wide)
-        around_zero = factors.astype(np.int64)
-        around_zero[around_zero > p // 2] -= p
-        offsets = centre * around_zero.sum(axis=1) % p
         self.d, self.k = d, factors.shape[0]
         self._payloads = payloads
-        padded = np.zeros((self.k, -(-num_terms // GROUP) * GROUP), dtype=real)
-        padded[:, :num_terms] = around_zero
+        # numba's own setting, made when it is imported, from NUMBA_NUM_THREADS or the number of processors
+        self._num_threads: int = num_threads or config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+        self._product = _product_of_few if real is np.float32 and num_terms <= 2 * GROUP else _product_of_many
         sources = np.array([payload.source for payload in payloads], dtype=np.uint64)
-        self._operands = padded, offsets.astype(real), sources, real(p), real(centre)
+        self._operands = np.ascontiguousarray(factors, dtype=np.uint16), sources, real(p), real(centre)
 
     def symbols(self, out: NDArray[np.uint16] | None = None) -> NDArray[np.uint16]:
         """The product (k × d), in `out` if given: reusing a large array saves the system the work of giving out memory."""
         product = np.empty((self.k, self.d), dtype=np.uint16) if out is None else out
-        in_parts(lambda first, last: _product(*self._operands, first, last, product, first), self.d)
+        self._in_parts(lambda first, last: self._product(*self._operands, first, last, product, first))
         return product
 
     def packed(self) -> list[Payload]:
-        """The product as k payloads; only for p <= 257."""
+        """The product as k payloads; only for p <= 257, which float32 is always enough for."""
         planes = np.empty((self.k, self.d), dtype=np.uint8)
-        parts = in_parts(lambda first, last: self._pack_part(first, last, planes), self.d)
+        parts = self._in_parts(lambda first, last: self._pack_part(first, last, planes))
         return [
             Payload(planes[j], parts[0][j] if len(parts) == 1 else np.concatenate([part[j] for part in parts]))
             for j in range(self.k)
@@ -244,13 +288,11 @@ class Product:
                 return [escapes[j, : counts[j]] for j in range(self.k)]
             capacity = int(counts.max())
 
-
-def in_parts(work: Callable[[int, int], T], d: int) -> list[T]:
-    """The results of work(first, last) on parts of d columns, on as many threads as numba is set to and d is worth."""
-    num_threads: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # it is set when numba is imported
-    num_parts = max(1, min(num_threads, d // COLUMNS_PER_THREAD))
-    edges = [d * i // num_parts for i in range(num_parts + 1)]
-    if num_parts == 1:
-        return [work(0, d)]
-    with ThreadPoolExecutor(num_parts) as threads:
-        return list(threads.map(work, edges[:-1], edges[1:]))
+    def _in_parts(self, work: Callable[[int, int], T]) -> list[T]:
+        """The results of work(first, last) on parts of the columns, on as many threads as these are worth."""
+        num_parts = max(1, min(self._num_threads, self.d // COLUMNS_PER_THREAD))
+        edges = [self.d * i // num_parts for i in range(num_parts + 1)]
+        if num_parts == 1:
+            return [work(0, self.d)]
+        with ThreadPoolExecutor(num_parts) as threads:
+            return list(threads.map(work, edges[:-1], edges[1:]))

@@ -8,33 +8,32 @@ from time import perf_counter
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One line of the benchmark: what was measured, the seconds of ours and of the other, and how they should relate."""
+    """One line of the benchmark."""
 
     name: str
-    ours: float
-    """median seconds"""
-    other: float
-    """median seconds of what ours is compared with"""
+    value: float | None
+    """None where it could not be measured; `note` says why"""
+    unit: str
+    """`x` for ratios of medians"""
     goal: float | None = None
-    """the ratio to reach: at least this where `faster`, at most this otherwise"""
-    faster: bool = True
-    """whether the ratio tells how many times faster ours is, or how many times longer it takes"""
-
-    @property
-    def ratio(self) -> float:
-        """other/ours where ours should be faster, else ours/other."""
-        return self.other / self.ours if self.faster else self.ours / self.other
+    at_least: bool = True
+    """whether the value should be at least the goal, or at most"""
+    note: str = ""
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None without one."""
-        if self.goal is None:
+        """Whether the goal is reached; None where there is none, or no value."""
+        if self.goal is None or self.value is None:
             return None
-        return self.ratio >= self.goal if self.faster else self.ratio <= self.goal
+        return self.value >= self.goal if self.at_least else self.value <= self.goal
+
+
+TURN = 0.01
+"""Seconds of a turn at least, in which a short call finds again in the cache what others have driven out."""
 
 
 def take_turns(candidates: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """The median seconds of each candidate, called in turns for about `seconds` in all and at least five times each.
+    """The median seconds of a call of each candidate: in turns for about `seconds` in all, at least five turns.
 
     One call of each before that is not counted: it compiles, imports and touches memory for the first time.
     """
@@ -46,7 +45,12 @@ def take_turns(candidates: Mapping[str, Callable[[], object]], seconds: float) -
     while turns < 5 or perf_counter() < ends:
         turns += 1
         for name, run in candidates.items():
-            started = perf_counter()
-            run()
-            times[name].append(perf_counter() - started)
+            turn_ends = perf_counter() + TURN
+            while True:
+                started = perf_counter()
+                run()
+                ended = perf_counter()
+                times[name].append(ended - started)
+                if ended > turn_ends:
+                    break
     return {name: median(taken) for name, taken in times.items()}

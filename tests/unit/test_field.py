@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from itertools import product
 
 import galois
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dncfl.common.field import MAX_PRIME, PrimeField, determined, smallest_prime
-from dncfl.common.kernels import COLUMNS_PER_THREAD, PIECE, exact_type
+from dncfl.common.kernels import COLUMNS_PER_THREAD, PIECE, Product, exact_type
 from dncfl.common.payload import Payload
 
 PRIMES = [257, 401, 1031, 1607, 4099, MAX_PRIME]
@@ -100,12 +99,13 @@ def test_which_sizes_of_messages_the_product_takes_in_float32(size: tuple[int, i
 @pytest.mark.parametrize("p", [257, 4099])
 @pytest.mark.parametrize("d", [1, PIECE - 1, 3 * PIECE + 5, 3 * COLUMNS_PER_THREAD + 77])
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_combine_spans_pieces_and_threads(p: int, d: int, num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numba.core.config, "NUMBA_NUM_THREADS", num_threads)
+def test_products_span_pieces_and_threads(p: int, d: int, num_threads: int) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, p, (4, 5)), rng.integers(0, p, (5, d))
-    combined = PrimeField(p).combine(a.astype(np.uint16), _payloads(b, p))
-    assert np.array_equal([payload.symbols for payload in combined], a @ b % p)
+    product = Product(a.astype(np.uint16), _payloads(b, p), p, num_threads)
+    assert np.array_equal(product.symbols(), a @ b % p)
+    if p == 257:
+        assert np.array_equal([payload.symbols for payload in product.packed()], a @ b % p)
 
 
 def test_combine_makes_room_when_nearly_all_symbols_are_escaped() -> None:
