@@ -48,8 +48,7 @@ class PrimeField:
 
         Raises ValueError unless there is one factor a payload and all payloads are of one length.
         """
-        product = Product(factors, payloads, self.p)
-        return product.packed() if self.p <= 257 else [Payload(symbols) for symbols in product.symbols()]
+        return Product(factors, payloads, self.p).packed()
 
     def matmul(self, a: Symbols, b: Symbols) -> Symbols:
         """The product of a (k × n) and b (n × d) over the field: k × d.

@@ -44,12 +44,12 @@ COLUMNS_PER_THREAD = 2**18
 def exact_type(p: int, num_terms: int, wide: bool) -> type[np.float32] | type[np.float64]:
     """The narrowest type in which a product of num_terms <= 255 terms is exact; `wide` when a payload holds 16-bit words.
 
-    A sum s and s + 1/2 must be exact, and ⌊(s + 1/2)/p⌋ must come out right though 1/p and the product are rounded:
-    (s + 1/2)/p lies at least 1/(2p) from a whole number, so |s| < 2^22 suffices in float32, with a little to spare. In
-    float64 every p < 2^16 stays far below its limit of 2^51.
+    A sum s must be exact, and ⌊s·(1/p) + 1/(2p)⌋ must be ⌊s/p⌋ though 1/p, the product and the sum are rounded, each by
+    2^-24 at most of about |s|/p: s/p + 1/(2p) lies at least 1/(2p) from a whole number, so |s| < 2^23/3 suffices in
+    float32. In float64 every p < 2^16 stays far below the same limit of 2^52/3.
     """
     largest_sum = num_terms * (p // 2) * _centre(p, wide) + p
-    return np.float32 if largest_sum < 2**22 - 2**12 else np.float64
+    return np.float32 if largest_sum < 2_700_000 else np.float64
 
 
 def _centre(p: int, wide: bool) -> int:
@@ -129,8 +129,8 @@ def _sum_of_five(f, r, x, block):  # type: ignore[no-untyped-def]  # pragma: no 
 
 
 @inlined
-def _reduced(total, half, inverse, p):  # type: ignore[no-untyped-def]  # pragma: no cover
-    return np.uint16(total - np.floor((total + half) * inverse) * p)
+def _reduced(total, inverse, shift, p):  # type: ignore[no-untyped-def]  # pragma: no cover
+    return np.uint16(total - np.floor(total * inverse + shift) * p)
 
 
 def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
@@ -145,7 +145,8 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
         centred, offsets = _around_zero(factors, p, centre)
         num_factors = centred.shape[1]
         one = p / p
-        half, inverse = one / (one + one), one / p
+        inverse = one / p
+        shift = inverse / (one + one)
         rows = np.zeros(num_factors * block, type(p))
         sums = np.empty(block, type(p))
         rest = np.empty(block, np.uint16)
@@ -163,12 +164,12 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
                 offset, f, r = offsets[j], _five(centred[j], 0), rows
                 if num_factors == GROUP:
                     for x in range(block):
-                        target[x] = _reduced(offset + _sum_of_five(f, r, x, block), half, inverse, p)
+                        target[x] = _reduced(offset + _sum_of_five(f, r, x, block), inverse, shift, p)
                 elif num_factors == 2 * GROUP:
                     g, s = _five(centred[j], GROUP), rows[GROUP * block :]
                     for x in range(block):
                         total = offset + (_sum_of_five(f, r, x, block) + _sum_of_five(g, s, x, block))
-                        target[x] = _reduced(total, half, inverse, p)
+                        target[x] = _reduced(total, inverse, shift, p)
                 else:
                     for x in range(block):
                         sums[x] = offset + _sum_of_five(f, r, x, block)
@@ -184,10 +185,10 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
                         g, s = _five(centred[j], i + GROUP), rows[(i + GROUP) * block :]
                         for x in range(block):
                             total = sums[x] + (_sum_of_five(f, r, x, block) + _sum_of_five(g, s, x, block))
-                            target[x] = _reduced(total, half, inverse, p)
+                            target[x] = _reduced(total, inverse, shift, p)
                     else:
                         for x in range(block):
-                            target[x] = _reduced(sums[x] + _sum_of_five(f, r, x, block), half, inverse, p)
+                            target[x] = _reduced(sums[x] + _sum_of_five(f, r, x, block), inverse, shift, p)
                 if width < block:
                     out[j, column : column + width] = rest[:width]
 
@@ -254,7 +255,8 @@ class Product:
         wide = any(payload.plane.itemsize > 1 for payload in payloads)
         real = exact_type(p, num_terms, wide)
         centre = _centre(p, wide)
-        self.d, self.k = d, factors.shape[0]
+        self.p, self.d, self.k = p, d, factors.shape[0]
+        self.packs = p <= 257 and real is np.float32 and not wide
         self._payloads = payloads
         # numba's own setting, made when it is imported, from NUMBA_NUM_THREADS or the number of processors
         self._num_threads: int = num_threads or config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -269,7 +271,9 @@ class Product:
         return product
 
     def packed(self) -> list[Payload]:
-        """The product as k payloads; only for p <= 257, which float32 is always enough for."""
+        """The product as k payloads, packed in one pass where there are bytes to pack into and float32 is exact."""
+        if not self.packs:
+            return [Payload.of(symbols, self.p) for symbols in self.symbols()]
         planes = np.empty((self.k, self.d), dtype=np.uint8)
         parts = self._in_parts(lambda first, last: self._pack_part(first, last, planes))
         return [

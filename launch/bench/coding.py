@@ -88,12 +88,10 @@ def _symbols(factors: Symbols, messages: Symbols, p: int) -> Candidate:
 def _wire(factors: Symbols, messages: Symbols, p: int) -> Candidate:
     """Ours, as payloads for the wire."""
     payloads = [Payload(message) for message in messages]
-
-    def run() -> list[Payload]:
-        product = Product(factors, payloads, p, num_threads=1)
-        return product.packed() if p <= 257 else [Payload(symbols) for symbols in product.symbols()]
-
-    return Candidate(run, lambda result, x: np.array([payload.symbols[x] for payload in result]))
+    return Candidate(
+        lambda: Product(factors, payloads, p, num_threads=1).packed(),
+        lambda result, x: np.array([payload.symbols[x] for payload in result]),
+    )
 
 
 def _galois(factors: Symbols, messages: Symbols, p: int) -> Candidate:

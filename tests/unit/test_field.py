@@ -89,11 +89,13 @@ def test_every_sum_that_float32_takes_is_reduced_rightly() -> None:
         assert np.array_equal(combined.symbols, (f * x + 128 * 8 * y + x) % p)
 
 
-@pytest.mark.parametrize(("size", "real"), [((257, 255), np.float32), ((1031, 32), np.float32), ((4099, 64), np.float64)])
+@pytest.mark.parametrize(
+    ("size", "real"), [((257, 170), np.float32), ((257, 171), np.float64), ((1031, 32), np.float32), ((4099, 64), np.float64)]
+)
 def test_which_sizes_of_messages_the_product_takes_in_float32(size: tuple[int, int], real: type) -> None:
     assert exact_type(*size, wide=False) is real
     p, n = size
-    assert (real is np.float32) == (n * (p // 2) * 128 < 2**22 - 2**13)
+    assert (real is np.float32) == (n * (p // 2) * 128 < 2**23 / 3 - p)
 
 
 @pytest.mark.parametrize("p", [257, 4099])
