@@ -5,9 +5,10 @@
 """
 
 from collections.abc import Sequence
+from itertools import count
+from math import isqrt
 from typing import TypeVar
 
-import galois  # the field's definition: primality and the next prime
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +26,12 @@ BLOCK = 4096
 
 def smallest_prime(minimum: int) -> int:
     """The smallest prime >= minimum."""
-    return int(galois.next_prime(minimum - 1))
+    return next(p for p in count(minimum) if is_prime(p))
+
+
+def is_prime(p: int) -> bool:
+    """Whether p has no divisor but 1 and itself; for the small p here, sooner tried than a library is imported."""
+    return p >= 2 and all(p % divisor for divisor in range(2, isqrt(p) + 1))
 
 
 class PrimeField:
@@ -33,7 +39,7 @@ class PrimeField:
 
     def __init__(self, p: int) -> None:
         """Raises ValueError when p is not a prime between 2 and 65,521."""
-        if not 2 <= p <= MAX_PRIME or not galois.is_prime(p):
+        if not 2 <= p <= MAX_PRIME or not is_prime(p):
             raise ValueError(f"p = {p}: must be a prime between 2 and {MAX_PRIME}")
         self.p = p
 

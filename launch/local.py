@@ -32,8 +32,8 @@ GRACE_SECONDS = 3.0
 REASON_SECONDS = 1.0
 """How long the PS may take to hear from a failed node itself why it failed."""
 
-PRELOADED = ("dncfl.launch.cli", "dncfl.node.process", "torch._dynamo")
-"""What every node imports; the first optimiser of a process would import torch._dynamo, for a second."""
+PRELOADED = ("dncfl.launch.cli", "dncfl.node.process")
+"""What every node imports."""
 
 PRELOADED_FOR = {"digits": "sklearn.datasets", "mnist": "torchvision.datasets"}
 

@@ -119,5 +119,4 @@ def local_trainers(config: Config, clients: Sequence[int]) -> list[LocalTrainer]
     dataset = load_dataset(config.dataset, config.data_root, train=True)
     shares = config.partition_scheme.split(dataset.labels.numpy(), config.clients, config.seed)
     model = build_model(config.model, config.seed, config.device)
-    torch.optim.SGD(model.parameters())  # the first of a process imports for a second: not in the first round
     return [LocalTrainer(config, client, model, dataset.samples(shares[client], config.device)) for client in clients]
