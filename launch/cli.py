@@ -1,4 +1,4 @@
-"""The command line: run, server, node, simulate and replay."""
+"""The command line: run, server, node, simulate, replay and bench."""
 
 import json
 import logging
@@ -122,6 +122,31 @@ def replay(run_folder: Path, log_level: str, **options: object) -> None:
     from dncfl.launch.simulate import replay_run
 
     _report(config, replay_run(config, run_folder))
+
+
+@cli.command()
+@click.argument("part", type=click.Choice(["coding", "rounds", "start", "scale", "all"]), default="all")
+@click.option(
+    "--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True, help="time for each comparison of coding"
+)
+@click.option("--rounds", type=click.IntRange(4), default=20, show_default=True, help="rounds measured at a time")
+@click.option("--data-root", metavar="FOLDER", help="folder with MNIST, for the share of a round on it")
+@click.option("--out", metavar="FOLDER", type=click.Path(path_type=Path), help="where scale.csv and scale.png go")
+@click.option("--json", "json_output", is_flag=True, help="print the figures as one JSON object on stdout")
+def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Path | None, json_output: bool) -> None:
+    """Measure dncfl against what else one could use, in turns, as ratios of medians.
+
+    PART is coding (against galois, numpy, python-flint, zfec and pyeclib), rounds (against bare sockets, and Flower where
+    flwr is installed), start, scale (a table and a picture of growing M and d; needs --out), or all but scale.
+    """
+    if (part == "scale") != (out is not None):
+        raise click.UsageError("scale needs --out FOLDER, and only scale takes it")
+    from dncfl.launch.bench.command import measure, measure_scale  # imports torch
+
+    if out is not None:
+        measure_scale(out, rounds)
+    elif (figures := measure(part, seconds, rounds, data_root)) and json_output:
+        print(json.dumps(figures))
 
 
 def _prepare(config_file: Path | None, options: Mapping[str, object], log_level: str) -> Config:

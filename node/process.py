@@ -244,7 +244,8 @@ class NodeProcess:
                 case wire.Model(round=round):
                     if len(payload) != 1 or len(payload[0]) != 4 * num_parameters:
                         raise WireError(f"a model that is not one frame of {4 * num_parameters} bytes")
-                    theta = np.frombuffer(payload[0], dtype="<f4").astype(np.float32)
+                    floats = np.frombuffer(payload[0], dtype="<f4").astype(np.float32, copy=False)
+                    theta = np.require(floats, requirements="A")  # where it lies, unless that is at an odd address
                     self._events.put_nowait(protocol.ModelArrived(round, theta))
                 case wire.Repeat(round=round, attempt=attempt):
                     self._events.put_nowait(protocol.RepeatAsked(round, attempt))

@@ -62,11 +62,11 @@ def _encoding(num_clients: int, num_symbols: int, goals: dict[str, float], secon
     _check(f"encoding at {place}", factors, messages, p, candidates)
     took = take_turns({name: candidate.run for name, candidate in candidates.items()}, seconds)
     rate = messages.size / took["symbols"] / 1e6
-    yield Figure(name=f"encode {place}", value=rate, unit="million symbols/s")
+    yield Figure(f"encode {place}", rate, "million symbols/s")
     for name in ("galois", "numpy", "flint", "zfec", "pyeclib"):
         ratio = took[name] / took["symbols"] if name in took else None
-        yield Figure(name=f"  {name} takes", value=ratio, unit="x", goal=goals.get(name), note=notes.get(name, ""))
-    yield Figure(name="  with packing for the wire", value=took["wire"] / took["symbols"], unit="x")
+        yield Figure(f"  {name} takes", ratio, "x", at_least=goals.get(name), note=notes.get(name, ""))
+    yield Figure("  with packing for the wire", took["wire"] / took["symbols"], "x")
 
 
 def _check(what: str, factors: Symbols, messages: Symbols, p: int, candidates: Mapping[str, Candidate]) -> None:
@@ -157,8 +157,8 @@ def _memory(seconds: float) -> Iterator[Figure]:
     took = take_turns(candidates, seconds)
     traffic = (sum(payload.plane.nbytes for payload in payloads) + out.nbytes) / took["one"]
     share = 100 * traffic / (2 * source.nbytes / took["copy"])
-    yield Figure(name=f"encode traffic against a memory copy, M=10 d={LARGE:,}", value=share, unit="%", goal=29.0)
-    yield Figure(name=f"encode on two threads, M=10 d={LARGE:,}", value=took["one"] / took["two"], unit="x", goal=1.8)
+    yield Figure(f"encode traffic against a memory copy, M=10 d={LARGE:,}", share, "%", at_least=29.0)
+    yield Figure(f"encode on two threads, M=10 d={LARGE:,}", took["one"] / took["two"], "x", at_least=1.8)
 
 
 def _decoding(num_clients: int, times_galois: float | None, microseconds: float, seconds: float) -> Iterator[Figure]:
@@ -194,8 +194,8 @@ def _decoding(num_clients: int, times_galois: float | None, microseconds: float,
     _check_plan(equations, code.p, plan(), np.flatnonzero(places >= 0), np.flatnonzero(new), galois_plan(), num_clients)
     took = take_turns({"rank": rank, "plan": plan, "galois": galois_plan}, seconds)
     place = f"M={num_clients}, {len(equations)} equations"
-    yield Figure(name=f"online rank, {place}", value=1e6 * took["rank"], unit="µs", goal=microseconds, at_least=False)
-    yield Figure(name=f"decode plan, {place}: galois takes", value=took["galois"] / took["plan"], unit="x", goal=times_galois)
+    yield Figure(f"online rank, {place}", 1e6 * took["rank"], "µs", at_most=microseconds)
+    yield Figure(f"decode plan, {place}: galois takes", took["galois"] / took["plan"], "x", at_least=times_galois)
 
 
 def _check_plan(

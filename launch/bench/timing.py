@@ -6,26 +6,25 @@ from statistics import median
 from time import perf_counter
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Figure:
-    """One line of the benchmark."""
+    """One line of the benchmark, with what it should be."""
 
     name: str
     value: float | None
     """None where it could not be measured; `note` says why"""
     unit: str
-    """`x` for ratios of medians"""
-    goal: float | None = None
-    at_least: bool = True
-    """whether the value should be at least the goal, or at most"""
+    """`x` for ratios of medians: how many times as long the other takes; `x time`: how many times as long ours takes"""
+    at_least: float | None = None
+    at_most: float | None = None
     note: str = ""
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None where there is none, or no value."""
-        if self.goal is None or self.value is None:
+        """Whether the value is as it should be; None where nothing is demanded, or nothing was measured."""
+        if self.value is None or (self.at_least is None and self.at_most is None):
             return None
-        return self.value >= self.goal if self.at_least else self.value <= self.goal
+        return (self.at_least is None or self.value >= self.at_least) and (self.at_most is None or self.value <= self.at_most)
 
 
 TURN = 0.01

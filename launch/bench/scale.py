@@ -1,0 +1,108 @@
+"""How a round without training grows with the number of nodes and of parameters."""
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from dncfl.common.config import load_config
+from dncfl.launch.bench.coding import OUTAGE, SMALL
+from dncfl.launch.bench.rounds import untrained_rounds
+from dncfl.launch.bench.start import family, memory_of_family
+
+CLIENTS = (4, 8, 16, 32, 64)
+PARAMETERS = (10_000, 100_000, 1_000_000, 10_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A round of one size."""
+
+    clients: int
+    parameters: int
+    early_stop: bool
+    seconds: float
+    """median of a round"""
+    megabytes: float
+    """on the wire in a round, mean"""
+    memory: float
+    """MB of all processes (PSS)"""
+    descriptors: int
+    """open files and sockets at the PS"""
+    threads: int
+    """of all processes"""
+
+
+def sizes(rounds: int) -> Iterator[Size]:
+    """Rounds of growing M at the letter's d, then of growing d at M = 10, both schedules."""
+    for clients in CLIENTS:
+        for early_stop in (True, False):
+            yield _size(clients, SMALL, early_stop, rounds)
+    for parameters in PARAMETERS:
+        for early_stop in (True, False):
+            yield _size(10, parameters, early_stop, rounds if parameters < 10**6 else max(4, rounds // 5))
+
+
+def _size(clients: int, parameters: int, early_stop: bool, rounds: int) -> Size:
+    config = load_config(None, {"clients": clients, "rounds": rounds, "early_stop": early_stop, "pe": OUTAGE})
+    seen: list[tuple[float, int, int]] = []
+
+    def look() -> None:
+        members = family(os.getpid())
+        threads = sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in members)
+        seen.append((memory_of_family(os.getpid()), len(list(Path("/proc/self/fd").iterdir())), threads))
+
+    measured = untrained_rounds(config, parameters, look)
+    megabytes = np.mean([sum(sum(kinds.values()) for kinds in record.bytes.values()) for record in measured.records]) / 1e6
+    memory, descriptors, threads = seen[0]
+    return Size(
+        clients=clients,
+        parameters=parameters,
+        early_stop=early_stop,
+        seconds=median(measured.seconds),
+        megabytes=float(megabytes),
+        memory=memory,
+        descriptors=descriptors,
+        threads=threads,
+    )
+
+
+def exponent(found: Sequence[Size], variable: str, quantity: str) -> float:
+    """The b of the fit quantity ~ variable^b, by least squares on logarithms."""
+    x, y = ([getattr(size, name) for size in found] for name in (variable, quantity))
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def write_sizes(folder: Path, found: Sequence[Size]) -> None:
+    """scale.csv and scale.png in a folder."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "scale.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(asdict(found[0])))
+        writer.writeheader()
+        writer.writerows(asdict(size) for size in found)
+    figure, axes = plt.subplots(2, 3, figsize=(12, 6.5), layout="constrained")
+    for row, (variable, label) in enumerate((("clients", "nodes M, at d = 21,840"), ("parameters", "parameters d, at M = 10"))):
+        chosen = [size for size in found if (size.parameters == SMALL) == (variable == "clients")]
+        for axis, (quantity, title) in zip(
+            axes[row],
+            (("seconds", "seconds a round"), ("megabytes", "MB on the wire a round"), ("memory", "MB of memory (PSS)")),
+            strict=True,
+        ):
+            for early_stop, name in ((True, "early stop"), (False, "letter's schedule")):
+                line = [size for size in chosen if size.early_stop is early_stop]
+                values = [[getattr(size, field) for size in line] for field in (variable, quantity)]
+                axis.loglog(*values, marker="o", label=f"{name}: slope {exponent(line[-3:], variable, quantity):.2f}")
+            axis.set(xlabel=label, title=title)
+            axis.grid(alpha=0.3, which="both")
+            axis.legend(title="of the last three", fontsize=8, title_fontsize=8)
+    figure.savefig(folder / "scale.png", dpi=110)
+    plt.close(figure)
