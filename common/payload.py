@@ -27,6 +27,11 @@ def _no_escapes() -> Positions:
     return np.empty(0, dtype=np.uint32)
 
 
+def bytes_per_symbol(p: int) -> int:
+    """Bytes of a codeword's symbol in its plane."""
+    return 1 if p <= 257 else 2
+
+
 @dataclass(frozen=True, eq=False)
 class Payload:
     """n symbols of GF(p): a plane (n,), and the ascending positions where the symbol is 256 and the plane holds 0."""

@@ -175,7 +175,8 @@ def _report(config: Config, summary: Mapping[str, Any]) -> None:
         f"{summary['mean_direct']:.2f} heard directly"
     )
     if slots := summary["relay_slots"] + summary["relay_slots_saved"]:
-        print(f"relay slots      {summary['relay_slots']} of {slots} used")
+        saved = f", {summary['bytes_saved'] / 1e6:.1f} MB of codewords saved" if summary["bytes_saved"] else ""
+        print(f"relay slots      {summary['relay_slots']} of {slots} used{saved}")
     if "network" in (seconds := summary["median_round_seconds"]):
         outside = seconds["total"] - seconds["training"]
         print(f"median round     {seconds['training']:.3f} s training, {outside:.3f} s outside it")

@@ -46,7 +46,7 @@ def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iter
             direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
             rank=communication.rank,
             **local_figures(updates, model.num_parameters),
-            **attempt_figures(communication.traces, communication.code.relay_slots),
+            **attempt_figures(communication.traces, communication.code, model.num_parameters),
             bytes={},
             seconds={
                 "training": sum(update.train_seconds for update in updates),

@@ -55,7 +55,7 @@ class ServerProcess:
         self._observer = observer
         code = network_code(config)
         self._protocol = ServerProtocol(config, code)
-        self._relay_slots = code.relay_slots
+        self._code = code
         self._num_symbols = SIDE_SYMBOLS + model.num_parameters
         self._radio = Radio(code, channel(config), config.clients, self._num_symbols)
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
@@ -191,7 +191,7 @@ class ServerProcess:
             direct=action.direct,
             rank=action.decoder.rank,
             **local_figures(reports, self._model.num_parameters),
-            **attempt_figures(action.attempts, self._relay_slots),
+            **attempt_figures(action.attempts, self._code, self._model.num_parameters),
             bytes=traffic,
             seconds={
                 "training": training,

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.payload import bytes_per_symbol
 from dncfl.common.trace import AttemptTrace
 
 
@@ -27,6 +30,8 @@ class RoundRecord:
     """relay slots used, over all attempts"""
     relay_slots_saved: int
     """relay slots that early stop left out, over all attempts; each is a codeword of every node"""
+    bytes_saved: int
+    """bytes of the symbols in the codewords that were left out, without headers and escapes"""
     rank: int
     """independent equations at the PS"""
     clip_fraction: float
@@ -58,13 +63,15 @@ def local_figures(nodes: Sequence[LocalFigures], num_parameters: int) -> dict[st
     }
 
 
-def attempt_figures(attempts: Sequence[AttemptTrace], num_relay_slots: int) -> dict[str, Any]:
-    """What a round record says of its attempts, each of which had num_relay_slots to use."""
+def attempt_figures(attempts: Sequence[AttemptTrace], code: DiversityNetworkCode, num_parameters: int) -> dict[str, Any]:
+    """What a round record says of its attempts."""
     used = sum(attempt.relay_slots for attempt in attempts)
+    saved = len(attempts) * code.relay_slots - used
     return {
         "attempts": len(attempts),
         "relay_slots": used,
-        "relay_slots_saved": len(attempts) * num_relay_slots - used,
+        "relay_slots_saved": saved,
+        "bytes_saved": saved * code.num_clients * (SIDE_SYMBOLS + num_parameters) * bytes_per_symbol(code.p),
     }
 
 
@@ -83,4 +90,5 @@ def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any
         "attempts": sum(record.attempts for record in records),
         "relay_slots": sum(record.relay_slots for record in records),
         "relay_slots_saved": sum(record.relay_slots_saved for record in records),
+        "bytes_saved": sum(record.bytes_saved for record in records),
     }

@@ -31,13 +31,14 @@ def measure(part: str, seconds: float, rounds: int, data_root: str | None) -> di
 def measure_scale(folder: Path, rounds: int) -> None:
     """Measure rounds of growing size, print them and write them to a folder."""
     console, found = Console(stderr=True), list[Size]()
-    console.print("  nodes  parameters  early stop   seconds   MB a round  MB memory  files at PS  threads", highlight=False)
+    console.print("  nodes  parameters  early stop   seconds   MB a round  MB memory  files at PS  threads", soft_wrap=True)
     for size in sizes(rounds):
         found.append(size)
         console.print(
             f"{size.clients:>7} {size.parameters:>11,} {'yes' if size.early_stop else 'no':>11} {size.seconds:>9.4f} "
             f"{size.megabytes:>12.2f} {size.memory:>10,.0f} {size.descriptors:>12} {size.threads:>8}",
             highlight=False,
+            soft_wrap=True,
         )
     write_sizes(folder, found)
     console.print(f"written to {folder}", highlight=False)

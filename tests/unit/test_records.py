@@ -29,6 +29,7 @@ def _record(round: int) -> RoundRecord:
         attempts=1,
         relay_slots=1,
         relay_slots_saved=0,
+        bytes_saved=0,
         rank=2,
         clip_fraction=0.0,
         bytes={},
