@@ -83,6 +83,7 @@ def write_sizes(folder: Path, found: Sequence[Size]) -> None:
 
     matplotlib.use("agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import EngFormatter, LogFormatter, NullLocator
 
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "scale.csv").open("w", newline="") as file:
@@ -101,7 +102,11 @@ def write_sizes(folder: Path, found: Sequence[Size]) -> None:
                 line = [size for size in chosen if size.early_stop is early_stop]
                 values = [[getattr(size, field) for size in line] for field in (variable, quantity)]
                 axis.loglog(*values, marker="o", label=f"{name}: slope {exponent(line[-3:], variable, quantity):.2f}")
-            axis.set(xlabel=label, title=title)
+            axis.set(xlabel=label, title=title, xticks=sorted({getattr(size, variable) for size in chosen}))
+            axis.xaxis.set_minor_locator(NullLocator())
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+            for ticks in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+                ticks(LogFormatter(minor_thresholds=(1, 0.4)))
             axis.grid(alpha=0.3, which="both")
             axis.legend(title="of the last three", fontsize=8, title_fontsize=8)
     figure.savefig(folder / "scale.png", dpi=110)
