@@ -6,21 +6,18 @@ where they lie, by their addresses: arrays of many different payloads would cost
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from llvmlite import ir  # what numba builds its code with; needed for the address of a payload
 from numba import types
-from numba.core import config
 from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 from dncfl.common.compiled import compiled, inlined
 from dncfl.common.payload import Payload, Positions, Symbols
-
-T = TypeVar("T")
+from dncfl.common.threads import in_parts
 
 _intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 _carray: Callable[..., Any] = carray
@@ -36,9 +33,6 @@ STRIDE = 64
 
 GROUP = 5
 """Terms that are added up before a sum is stored; rows are filled up to whole groups with zeros."""
-
-COLUMNS_PER_THREAD = 2**18
-"""Fewer columns are not worth a thread of their own."""
 
 
 def exact_type(p: int, num_terms: int, wide: bool) -> type[np.float32] | type[np.float64]:
@@ -244,10 +238,7 @@ class Product:
     """factors (k × n) times n payloads (d,) over GF(p), prepared for the compiled loops. Holds the payloads until done."""
 
     def __init__(self, factors: Symbols, payloads: Sequence[Payload], p: int, num_threads: int | None = None) -> None:
-        """num_threads: as many as numba is set to unless given.
-
-        Raises ValueError unless there is one factor a payload and all payloads are of one length.
-        """
+        """num_threads: see `threads.in_parts`. Raises ValueError unless factors fit payloads, all of one length."""
         num_terms, d = len(payloads), len(payloads[0]) if payloads else 0
         if factors.ndim != 2 or factors.shape[1] != num_terms or any(len(payload) != d for payload in payloads):
             lengths = sorted({len(payload) for payload in payloads})
@@ -258,8 +249,7 @@ class Product:
         self.p, self.d, self.k = p, d, factors.shape[0]
         self.packs = p <= 257 and real is np.float32 and not wide
         self._payloads = payloads
-        # numba's own setting, made when it is imported, from NUMBA_NUM_THREADS or the number of processors
-        self._num_threads: int = num_threads or config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+        self._num_threads = num_threads
         self._product = _product_of_few if real is np.float32 and num_terms <= 2 * GROUP else _product_of_many
         sources = np.array([payload.source for payload in payloads], dtype=np.uint64)
         self._operands = np.ascontiguousarray(factors, dtype=np.uint16), sources, real(p), real(centre)
@@ -267,7 +257,7 @@ class Product:
     def symbols(self, out: NDArray[np.uint16] | None = None) -> NDArray[np.uint16]:
         """The product (k × d), in `out` if given: reusing a large array saves the system the work of giving out memory."""
         product = np.empty((self.k, self.d), dtype=np.uint16) if out is None else out
-        self._in_parts(lambda first, last: self._product(*self._operands, first, last, product, first))
+        in_parts(lambda first, last: self._product(*self._operands, first, last, product, first), self.d, self._num_threads)
         return product
 
     def packed(self) -> list[Payload]:
@@ -275,7 +265,7 @@ class Product:
         if not self.packs:
             return [Payload.of(symbols, self.p) for symbols in self.symbols()]
         planes = np.empty((self.k, self.d), dtype=np.uint8)
-        parts = self._in_parts(lambda first, last: self._pack_part(first, last, planes))
+        parts = in_parts(lambda first, last: self._pack_part(first, last, planes), self.d, self._num_threads)
         return [
             Payload(planes[j], parts[0][j] if len(parts) == 1 else np.concatenate([part[j] for part in parts]))
             for j in range(self.k)
@@ -291,12 +281,3 @@ class Product:
             if counts.max() <= capacity:
                 return [escapes[j, : counts[j]] for j in range(self.k)]
             capacity = int(counts.max())
-
-    def _in_parts(self, work: Callable[[int, int], T]) -> list[T]:
-        """The results of work(first, last) on parts of the columns, on as many threads as these are worth."""
-        num_parts = max(1, min(self._num_threads, self.d // COLUMNS_PER_THREAD))
-        edges = [self.d * i // num_parts for i in range(num_parts + 1)]
-        if num_parts == 1:
-            return [work(0, self.d)]
-        with ThreadPoolExecutor(num_parts) as threads:
-            return list(threads.map(work, edges[:-1], edges[1:]))

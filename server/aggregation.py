@@ -6,12 +6,13 @@ import numpy as np
 
 from dncfl.common.compiled import compiled
 from dncfl.common.config import Config
-from dncfl.common.message import decode_message
+from dncfl.common.message import QuantisedUpdate, decode_message
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Quantiser
 from dncfl.common.tasks.model import Vector
+from dncfl.common.threads import each, in_parts
 
-BLOCK = 2**15
+BLOCK = 2**16
 """Parameters per step, so that their sums stay in the processor's cache."""
 
 
@@ -34,21 +35,27 @@ def aggregate(config: Config, theta: Vector, messages: Mapping[int, Payload], ro
     """
     if not messages:
         return theta
-    updates = [
-        decode_message(symbols, round=round, sender=sender, num_levels=config.levels) for sender, symbols in messages.items()
-    ]
+
+    def decode(sender: int) -> QuantisedUpdate:
+        return decode_message(messages[sender], round=round, sender=sender, num_levels=config.levels)
+
+    updates = each(decode, messages, theta.size)
     model_weight, update_weight = config.method_traits.weights(len(updates), config.clients)
     levels_by_bound = {update.bound: [u.levels for u in updates if u.bound == update.bound] for update in updates}
     quantisers = {bound: Quantiser(levels=config.levels, bound=bound) for bound in sorted(levels_by_bound)}
     new = np.empty_like(theta)
-    for first in range(0, theta.size, BLOCK):
-        part = slice(first, first + BLOCK)
-        total = model_weight * theta[part].astype(np.float64)
-        sums = np.empty(total.size, dtype=np.uint32)  # whole numbers, so that no rounding depends on the order
-        for bound, quantiser in quantisers.items():
-            sums[:] = 0
-            for levels in levels_by_bound[bound]:
-                _add(levels[part], sums)
-            _add_update(sums, quantiser.step, len(levels_by_bound[bound]) * bound, update_weight, total)
-        new[part] = total
+
+    def fill(first: int, last: int) -> None:
+        for start in range(first, last, BLOCK):
+            part = slice(start, min(start + BLOCK, last))
+            total = model_weight * theta[part].astype(np.float64)
+            sums = np.empty(total.size, dtype=np.uint32)  # whole numbers, so that no rounding depends on the order
+            for bound, quantiser in quantisers.items():
+                sums[:] = 0
+                for levels in levels_by_bound[bound]:
+                    _add(levels[part], sums)
+                _add_update(sums, quantiser.step, len(levels_by_bound[bound]) * bound, update_weight, total)
+            new[part] = total
+
+    in_parts(fill, theta.size)
     return new

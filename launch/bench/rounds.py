@@ -31,6 +31,9 @@ from dncfl.server.records import RoundRecord
 SPREAD = 0.03
 """Standard deviation of made-up updates, well within the quantiser's bounds."""
 
+WARM_UP = 3
+"""Rounds at each start that are not counted: memory is touched for the first time."""
+
 
 class NoTraining:
     """A trainer that has its update already; it is quantised and encoded each round, as a trained one is."""
@@ -72,7 +75,7 @@ class UntestedModel:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What rounds took, the first left out, and the model that they ended with."""
+    """What rounds took, without the first ones, and the model that they ended with."""
 
     seconds: list[float]
     """from each round's end to the next one's"""
@@ -115,29 +118,29 @@ def _rounds(config: Config, model: Model, make_trainer: MakeTrainer, look: Calla
                 nodes.stop()
 
     run_until_signal(work())
-    return Rounds(np.diff(ends).tolist(), records[1:], model.theta)
+    return Rounds(np.diff(ends[WARM_UP - 1 :]).tolist(), records[WARM_UP:], model.theta)
 
 
 def round_figures(rounds: int, mnist_root: str | None) -> Iterator[Figure]:
     """A round without training against a round of bare sockets, and against Flower's; and its share of real rounds."""
     yield from _against_others(SMALL, 10 * rounds, (1.8, 1.2), 10.0)
-    yield from _against_others(LARGE, max(3, rounds // 4), (2.0, 1.3), 2.0)
+    yield from _against_others(LARGE, max(4, rounds // 2), (2.0, 1.3), 2.0)
     yield _share("digits", rounds, 5.0, None)
     if mnist_root is None:
         yield Figure("share of an MNIST round", None, "%", at_most=2.0, note="needs --data-root")
     else:
-        yield _share("mnist", 4, 2.0, mnist_root)
+        yield _share("mnist", 2, 2.0, mnist_root)
 
 
 def _against_others(num_parameters: int, rounds: int, goals: tuple[float, float], flower_goal: float) -> Iterator[Figure]:
     """Three turns of each; raises BenchmarkError unless both schedules end with the same model, all recovered."""
     letter, early = (
-        load_config(None, {"rounds": rounds + 1, "early_stop": early_stop, "pe": OUTAGE}) for early_stop in (False, True)
+        load_config(None, {"rounds": rounds + WARM_UP, "early_stop": early_stop, "pe": OUTAGE}) for early_stop in (False, True)
     )
     seconds: dict[str, list[float]] = {"raw": [], "letter": [], "early": [], "flower": []}
     note = ""
     for _ in range(3):
-        seconds["raw"] += raw_rounds(letter.clients, num_parameters, rounds + 1)[1:]
+        seconds["raw"] += raw_rounds(letter.clients, num_parameters, rounds + WARM_UP)[WARM_UP:]
         ours = [untrained_rounds(config, num_parameters) for config in (letter, early)]
         if not np.array_equal(ours[0].theta, ours[1].theta) or any(
             len(record.recovered) < letter.clients for record in ours[0].records + ours[1].records
@@ -146,7 +149,7 @@ def _against_others(num_parameters: int, rounds: int, goals: tuple[float, float]
         seconds["letter"] += ours[0].seconds
         seconds["early"] += ours[1].seconds
         try:
-            seconds["flower"] += flower_rounds(letter.clients, num_parameters, min(rounds, 12) + 1)[1:]
+            seconds["flower"] += flower_rounds(letter.clients, num_parameters, min(rounds, 10) + WARM_UP)[WARM_UP - 1 :]
         except ImportError:
             note = "flwr is not installed"
     took = {name: median(times) for name, times in seconds.items() if times}
@@ -161,7 +164,7 @@ def _against_others(num_parameters: int, rounds: int, goals: tuple[float, float]
 def _share(dataset: str, rounds: int, goal: float, data_root: str | None) -> Figure:
     """What a round spends outside training and evaluation: quantising, network, decoding, averaging."""
     config = load_config(
-        None, {"rounds": rounds, "dataset": dataset, "pe": OUTAGE} | ({"data_root": data_root} if data_root else {})
+        None, {"rounds": rounds + WARM_UP, "dataset": dataset, "pe": OUTAGE} | ({"data_root": data_root} if data_root else {})
     )
     records = trained_rounds(config).records
     share = median(

@@ -11,7 +11,7 @@ import numpy as np
 
 from dncfl.common.config import load_config
 from dncfl.launch.bench.coding import OUTAGE, SMALL
-from dncfl.launch.bench.rounds import untrained_rounds
+from dncfl.launch.bench.rounds import WARM_UP, untrained_rounds
 from dncfl.launch.bench.start import family, memory_of_family
 
 CLIENTS = (4, 8, 16, 32, 64)
@@ -48,7 +48,7 @@ def sizes(rounds: int) -> Iterator[Size]:
 
 
 def _size(clients: int, parameters: int, early_stop: bool, rounds: int) -> Size:
-    config = load_config(None, {"clients": clients, "rounds": rounds, "early_stop": early_stop, "pe": OUTAGE})
+    config = load_config(None, {"clients": clients, "rounds": rounds + WARM_UP, "early_stop": early_stop, "pe": OUTAGE})
     seen: list[tuple[float, int, int]] = []
 
     def look() -> None:

@@ -9,6 +9,7 @@ from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ChecksumError
 from dncfl.common.message import QuantisedUpdate, encode_message
 from dncfl.common.payload import Payload
+from dncfl.common.threads import SYMBOLS_PER_THREAD
 from dncfl.server.aggregation import aggregate
 from dncfl.server.policy import must_repeat
 
@@ -68,6 +69,19 @@ def test_no_bit_depends_on_the_order_of_arrival(bounds: dict[int, float] | None)
         aggregate(_config("dnc"), THETA, {m: messages[m] for m in order}, 4).tobytes() for order in permutations(messages)
     }
     assert len(results) == 1
+
+
+def test_large_models_are_averaged_on_several_threads_alike() -> None:
+    d = 2 * SYMBOLS_PER_THREAD + 3
+    rng = np.random.default_rng(0)
+    theta = rng.normal(0, 1, d).astype(np.float32)
+    levels = {m: rng.integers(0, 255, d, dtype=np.uint8) for m in range(3)}
+    messages = {
+        m: encode_message(QuantisedUpdate(levels=chosen, bound=0.1, num_samples=1), 257, round=4, sender=m)
+        for m, chosen in levels.items()
+    }
+    expected = theta + sum(STEP * chosen - 0.1 for chosen in levels.values()) / 3
+    assert np.abs(aggregate(_config("dnc"), theta, messages, 4) - expected).max() < 1e-6
 
 
 def test_each_update_is_read_with_its_own_bound() -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dncfl.common.field import MAX_PRIME, PrimeField, determined, smallest_prime
-from dncfl.common.kernels import COLUMNS_PER_THREAD, PIECE, Product, exact_type
+from dncfl.common.kernels import PIECE, Product, exact_type
 from dncfl.common.payload import Payload
+from dncfl.common.threads import SYMBOLS_PER_THREAD
 
 PRIMES = [257, 401, 1031, 1607, 4099, MAX_PRIME]
 """The p of M <= 16, of 20, 32, 40 and 64, and the largest."""
@@ -99,7 +100,7 @@ def test_which_products_of_messages_take_float32(p: int, n: int, real: type) -> 
 
 
 @pytest.mark.parametrize("p", [257, 4099])
-@pytest.mark.parametrize("d", [1, PIECE - 1, 3 * PIECE + 5, 3 * COLUMNS_PER_THREAD + 77])
+@pytest.mark.parametrize("d", [1, PIECE - 1, 3 * PIECE + 5, 3 * SYMBOLS_PER_THREAD + 77])
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_products_span_pieces_and_threads(p: int, d: int, num_threads: int) -> None:
     rng = np.random.default_rng(0)
