@@ -238,8 +238,10 @@ class NodeProcess:
                 raise NetworkError(f"the PS has been silent for {patience:g} s")
 
     def _take_downlink(self, num_parameters: int, frames: list[Buffer]) -> None:
-        _, header, *payload = frames
         try:
+            if len(frames) < 2:
+                raise WireError("a topic without a header")
+            _, header, *payload = frames
             match wire.decode(header, wire.DOWNLINK):
                 case wire.Model(round=round):
                     if len(payload) != 1 or len(payload[0]) != 4 * num_parameters:
