@@ -1,9 +1,10 @@
 """How the processes run their coroutines: tasks with one owner, and an end by signal."""
 
 import asyncio
+import os
 import signal
-from collections.abc import Collection, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -41,19 +42,34 @@ def run_until_signal(main: Coroutine[Any, Any, T], signals: Collection[int] = ST
         return runner.run(_cancelled_by_signal(main, signals))
 
 
-@contextmanager
-def interrupted_by_signal() -> Iterator[None]:
+def interrupted_by_signal() -> AbstractContextManager[None]:
     """Let SIGINT and SIGTERM raise Interrupted in the main thread, for work without an event loop."""
 
     def stop(number: int, _: FrameType | None) -> None:
         raise Interrupted(number)
 
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    return _handling(stop)
+
+
+def gone_at_signal() -> AbstractContextManager[None]:
+    """Let SIGINT and SIGTERM end the process at once, for imports: torch's C++ aborts when an exception crosses it."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        interrupt = Interrupted(number)
+        os.write(2, f"dncfl: {interrupt}\n".encode())
+        os._exit(interrupt.exit_code)
+
+    return _handling(leave)
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 async def _cancelled_by_signal(main: Coroutine[Any, Any, T], signals: Collection[int]) -> T:

@@ -8,7 +8,7 @@ import gc
 import sys
 
 from dncfl.common.errors import DncflError
-from dncfl.common.running import Interrupted, interrupted_by_signal
+from dncfl.common.running import Interrupted, gone_at_signal, interrupted_by_signal
 
 
 def main() -> None:
@@ -23,9 +23,10 @@ def main() -> None:
 
 
 def _run() -> int:
-    import click
+    with gone_at_signal():
+        import click
 
-    from dncfl.launch.cli import cli
+        from dncfl.launch.cli import cli
 
     try:
         cli(standalone_mode=False)

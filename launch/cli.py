@@ -10,7 +10,7 @@ import click  # parses the command line, and proposes the option that was meant
 
 from dncfl import __version__
 from dncfl.common.config import Config, load_config
-from dncfl.common.running import run_until_signal
+from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
 from dncfl.launch.local import LocalNodes
 from dncfl.node.settings import NodeSettings
@@ -58,7 +58,8 @@ def run(config_file: Path | None, log_level: str, **options: object) -> None:
     """Run the PS and all nodes on this machine. CONFIG is a TOML file; options override it."""
     config = _prepare(config_file, options, log_level)
     nodes = LocalNodes(config, log_level)  # first, so that its fork server imports torch while this process does
-    from dncfl.launch.serving import serve_locally
+    with gone_at_signal():
+        from dncfl.launch.serving import serve_locally
 
     _report(config, serve_locally(config, nodes))
 
@@ -73,7 +74,8 @@ def server(config_file: Path | None, bind: str, downlink_port: int | None, log_l
     """Run the PS alone; its nodes are started by hand with `dncfl node`."""
     config = _prepare(config_file, options, log_level)
     host, port = parse_address(bind)
-    from dncfl.launch.serving import serve_by_hand
+    with gone_at_signal():
+        from dncfl.launch.serving import serve_by_hand
 
     _report(config, serve_by_hand(config, host, port, downlink_port))
 
@@ -93,7 +95,8 @@ def node(number: int, address: str, log_level: str, **settings: Any) -> None:
     """Run node NUMBER (from 0) of a run whose PS is started by `dncfl server`."""
     _log_at(log_level)
     host, port = parse_address(address)
-    from dncfl.node.process import NodeProcess
+    with gone_at_signal():
+        from dncfl.node.process import NodeProcess
 
     run_until_signal(NodeProcess(NodeSettings(node=number, server_host=host, server_port=port, **settings)).run())
 
@@ -105,7 +108,8 @@ def node(number: int, address: str, log_level: str, **settings: Any) -> None:
 def simulate(config_file: Path | None, log_level: str, **options: object) -> None:
     """Compute the same run in one process without sockets: the reference."""
     config = _prepare(config_file, options, log_level)
-    from dncfl.launch.simulate import simulate_run
+    with gone_at_signal():
+        from dncfl.launch.simulate import simulate_run
 
     _report(config, simulate_run(config))
 
@@ -119,7 +123,8 @@ def simulate(config_file: Path | None, log_level: str, **options: object) -> Non
 def replay(run_folder: Path, log_level: str, **options: object) -> None:
     """Recompute the model of a recorded RUN from its trace, and compare the two."""
     config = _prepare(run_folder / CONFIG, options, log_level)
-    from dncfl.launch.simulate import replay_run
+    with gone_at_signal():
+        from dncfl.launch.simulate import replay_run
 
     _report(config, replay_run(config, run_folder))
 
@@ -141,7 +146,8 @@ def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Pa
     """
     if (part == "scale") != (out is not None):
         raise click.UsageError("scale needs --out FOLDER, and only scale takes it")
-    from dncfl.launch.bench.command import measure, measure_scale  # imports torch
+    with gone_at_signal():
+        from dncfl.launch.bench.command import measure, measure_scale
 
     if out is not None:
         measure_scale(out, rounds)
@@ -154,7 +160,8 @@ def _prepare(config_file: Path | None, options: Mapping[str, object], log_level:
     _log_at(log_level)
     config = load_config(config_file, {name: value for name, value in options.items() if value is not None})
     if config.dataset != "digits":
-        from dncfl.common.tasks.data import ensure_available  # imports torch
+        with gone_at_signal():
+            from dncfl.common.tasks.data import ensure_available
 
         ensure_available(config.dataset, config.data_root)
     return config
