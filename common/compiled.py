@@ -1,4 +1,8 @@
-"""Compiled functions: made once per machine, when their module is imported, and never in the middle of a slot."""
+"""Compiled functions: made once per machine, when their module is imported, and never in the middle of a slot.
+
+Their types are in the signatures that they are compiled for, so their definitions have no hints for a type checker; and
+they run as machine code, where no measure of coverage sees them.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +20,9 @@ def _use_widest_vectors() -> None:
     This is numba's own setting NUMBA_CPU_FEATURES, which the user's value of it replaces. It has no effect where numba has
     compiled something before.
     """
-    features: str = get_host_cpu_features()  # type: ignore[no-untyped-call]
-    if config.CPU_FEATURES is None and "+avx512bw" in features.split(","):  # type: ignore[attr-defined]
-        config.CPU_FEATURES = f"{features},-prefer-256-bit"  # type: ignore[attr-defined]
+    features: str = get_host_cpu_features()  # type: ignore[no-untyped-call]  # numba does not annotate it
+    if config.CPU_FEATURES is None and "+avx512bw" in features.split(","):  # type: ignore[attr-defined]  # set by numba itself
+        config.CPU_FEATURES = f"{features},-prefer-256-bit"  # type: ignore[attr-defined]  # as above
 
 
 _use_widest_vectors()

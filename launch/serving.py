@@ -21,19 +21,26 @@ def serve_locally(config: Config, nodes: LocalNodes) -> dict[str, Any]:
 
         async def work() -> None:
             server = ServerProcess(config, session.model, session.add_round, display)
-            with server.listening(LOOPBACK) as port:
-                display.now("starting nodes")
-                try:
-                    nodes.start(LOOPBACK, port)
-                    await run_beside(server.serve(), nodes.watch())
-                except BaseException:
-                    nodes.terminate()  # some may not have joined, and hear nothing from the PS
-                    raise
-                finally:
-                    session.counts = server.counts
-                    nodes.stop()
+            display.now("starting nodes")
+            try:
+                await serve_nodes(server, nodes)
+            finally:
+                session.counts = server.counts
 
         return session.carry_out(lambda: run_until_signal(work()))
+
+
+async def serve_nodes(server: ServerProcess, nodes: LocalNodes) -> None:
+    """A PS and its nodes on this machine, from the first socket to the last process."""
+    with server.listening(LOOPBACK) as port:
+        try:
+            nodes.start(LOOPBACK, port)
+            await run_beside(server.serve(), nodes.watch())
+        except BaseException:
+            nodes.terminate()  # some may not have joined, and hear nothing from the PS
+            raise
+        finally:
+            nodes.stop()
 
 
 def serve_by_hand(config: Config, host: str, port: int, downlink_port: int | None) -> dict[str, Any]:

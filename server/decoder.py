@@ -59,19 +59,15 @@ class Decoder:
     def messages(self) -> dict[int, Payload]:
         """The recoverable messages by the number of their node."""
         result: dict[int, Payload] = {}
-        mixed: dict[int, list[int]] = {}
-        for z, place in self._places().items():
-            transform = self._rows[place, self._num_clients :]
-            used = np.flatnonzero(transform).tolist()
-            if len(used) == 1 and transform[used[0]] == 1:
-                result[z] = self._payloads[used[0]]
-            else:
-                mixed[z] = used
+        mixed = {z: self._rows[place, self._num_clients :] for z, place in self._places().items()}
+        for z, transform in list(mixed.items()):
+            if np.count_nonzero(transform) == 1 and transform.max() == 1:
+                result[z] = self._payloads[int(np.argmax(transform))]
+                del mixed[z]
         if mixed:
-            places = self._places()
-            used = sorted(set().union(*mixed.values()))
-            factors = self._rows[[places[z] for z in mixed]][:, [self._num_clients + i for i in used]].astype(np.uint16)
-            solved = self._field.combine(factors, [self._payloads[i] for i in used])
+            transforms = np.array(list(mixed.values()), dtype=np.uint16)
+            used = np.flatnonzero(transforms.any(axis=0))
+            solved = self._field.combine(transforms[:, used], [self._payloads[i] for i in used])
             result |= dict(zip(mixed, solved, strict=True))
         return dict(sorted(result.items()))
 

@@ -11,7 +11,7 @@ import numpy as np
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import BenchmarkError
 from dncfl.common.payload import Payload
-from dncfl.common.running import run_beside, run_until_signal
+from dncfl.common.running import run_until_signal
 from dncfl.common.scheme import network_code
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
@@ -20,7 +20,7 @@ from dncfl.launch.bench.flower import flower_rounds
 from dncfl.launch.bench.raw_round import raw_rounds
 from dncfl.launch.bench.timing import Figure
 from dncfl.launch.local import LocalNodes
-from dncfl.launch.serving import LOOPBACK
+from dncfl.launch.serving import serve_nodes
 from dncfl.node.trainer import LocalUpdate, MakeTrainer, encode_update, local_trainer
 from dncfl.server.aggregation import aggregate
 from dncfl.server.global_model import GlobalModel, Model, Step
@@ -103,21 +103,8 @@ def _rounds(config: Config, model: Model, make_trainer: MakeTrainer, look: Calla
         if len(records) == 2:
             look()
 
-    nodes = LocalNodes(config, "warning", make_trainer)
-
-    async def work() -> None:
-        server = ServerProcess(config, model, record, Observer())
-        with server.listening(LOOPBACK) as port:
-            try:
-                nodes.start(LOOPBACK, port)
-                await run_beside(server.serve(), nodes.watch())
-            except BaseException:
-                nodes.terminate()
-                raise
-            finally:
-                nodes.stop()
-
-    run_until_signal(work())
+    server = ServerProcess(config, model, record, Observer())
+    run_until_signal(serve_nodes(server, LocalNodes(config, "warning", make_trainer)))
     return Rounds(np.diff(ends[WARM_UP - 1 :]).tolist(), records[WARM_UP:], model.theta)
 
 
