@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from dncfl.common.code import MIN_FIELD
 from dncfl.common.errors import ConfigError
+from dncfl.common.faults import AnyFault
 from dncfl.common.field import MAX_PRIME, PrimeField, smallest_prime
 from dncfl.common.methods import AnonymousVariant, Method, MethodName, method
 from dncfl.common.tasks.partition import Partition, parse_partition
@@ -27,7 +28,7 @@ MAX_BOUND = 1e30
 """The largest quantiser bound: far beyond any update, and far from overflow."""
 
 FADING = ("snr", "rate", "sigma2")
-FOLLOWS = ("channel", "field", "relay_slots", "batch_size")
+FOLLOWS = ("channel", "field", "relay_slots", "batch_size", "min_nodes")
 """Settings that follow from others unless given."""
 
 
@@ -125,7 +126,20 @@ class Config(BaseModel):
 
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything that is random")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the nodes train and the PS evaluates")
-    patience: float = Field(60.0, gt=0, description="seconds of silence after which a node or the PS counts as gone")
+    min_nodes: int = Field(
+        default_factory=lambda data: (data["clients"] + 1) // 2,
+        ge=1,
+        description="the run ends when fewer nodes are left; half of all unless given",
+    )
+    patience: float = Field(150.0, gt=0, description="seconds of silence after which a node counts as gone")
+    join_patience: float = Field(600.0, gt=0, description="seconds that the PS waits at the start for nodes to join")
+    training_patience: float = Field(
+        600.0, gt=0, description="seconds without a step of progress after which a training node counts as gone"
+    )
+    slot_patience: float = Field(
+        30.0, gt=0, description="seconds without a transmission, while no node trains, after which those missing are lost"
+    )
+    faults: tuple[AnyFault, ...] = Field((), description="faults on purpose, for tests: KIND:WHO:ROUND:POINT[:SECONDS]")
     out: str | None = Field(None, description="run folder to write; a new one under runs/ unless given")
     json_output: bool = Field(False, alias="json", description="print the summary as one JSON object on stdout")
 
@@ -160,6 +174,11 @@ class Config(BaseModel):
                 f"field = {self.field}: too small for {self.clients} clients and {self.levels} levels; "
                 f"must be a prime of at least max(M², L, {MIN_FIELD}) = {smallest}"
             )
+        for fault in self.faults:
+            if max(fault.node or 0, fault.peer or 0) >= self.clients:
+                raise ConfigError(f"faults: {fault}: there are nodes 0..{self.clients - 1}")
+        if self.min_nodes > self.clients:
+            raise ConfigError(f"min_nodes = {self.min_nodes}: must be at most the number of clients, {self.clients}")
         if self.relay_slots > self.clients - 1:
             raise ConfigError(f"relay_slots = {self.relay_slots}: must be at most M-1 = {self.clients - 1}")
         if self.pe is not None and (given := [name for name in FADING if name in self.model_fields_set]):
@@ -218,12 +237,14 @@ class Config(BaseModel):
         return f"{tomli_w.dumps(values)}\n# follows from the settings above:\n{comments}"
 
     def to_json(self) -> str:
-        """The complete configuration for a node."""
-        return json.dumps(self._for_others())
+        """The complete configuration for a node, without the faults: each node is told of its own where it is started."""
+        return json.dumps({name: value for name, value in self._for_others().items() if name != "faults"})
 
     def _for_others(self) -> dict[str, Any]:
         """Every setting that has a value and an effect, but for those of this process alone."""
         unused = set(FADING) if self.pe is not None else set()
+        if not self.faults:
+            unused.add("faults")
         return self.model_dump(exclude_none=True, exclude={"out", "json_output", *unused})
 
 

@@ -1,8 +1,14 @@
-"""Transmissions as frames: a sender's payload out, and at the receiver the drop layer's verdict and the payload in."""
+"""Transmissions as frames: a sender's payload out, and at the receiver the drop layer's verdict and the payload in.
+
+The frames are topic, header, the payload's two planes, and a digest of the header and the planes.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+import xxhash  # a hash at the speed of memory, so that damaged frames are noticed at no cost
 
 from dncfl.common import wire
 from dncfl.common.channel import Channel, DropLayer, Outcome
@@ -13,7 +19,10 @@ from dncfl.common.payload import Buffer, Payload
 
 @dataclass(frozen=True)
 class Reception:
-    """One slot of one sender as a receiver sees it; `payload` only where it was delivered."""
+    """One slot of one sender as a receiver sees it; `payload` only where it was delivered.
+
+    A frame that came damaged counts as lost.
+    """
 
     header: wire.Transmission
     outcome: Outcome
@@ -23,30 +32,61 @@ class Reception:
 class Radio:
     """One station's ends of all its links: a node's, or the PS's, which has number M and only receives."""
 
-    def __init__(self, code: DiversityNetworkCode, channel: Channel, station: int, num_symbols: int) -> None:
-        """num_symbols: the length n of a message."""
+    def __init__(
+        self, code: DiversityNetworkCode, channel: Channel, station: int, num_symbols: int, incarnation: int = 1
+    ) -> None:
+        """num_symbols: the length n of a message; incarnation: which life of the station this is."""
         self._code = code
         self._station = station
         self._drop_layer = DropLayer(channel, station)
         self._num_symbols = num_symbols
+        self._incarnation = incarnation
+        self.num_damaged = 0
 
     def frames(self, round: int, attempt: int, slot: int, messages: Iterable[int], payload: Payload) -> list[Any]:
         """The frames of this node's transmission in a slot, made of the given messages; the payload is not copied."""
-        header = wire.Transmission(sender=self._station, round=round, attempt=attempt, slot=slot, messages=tuple(messages))
+        header = wire.encode(
+            wire.Transmission(
+                sender=self._station,
+                incarnation=self._incarnation,
+                round=round,
+                attempt=attempt,
+                slot=slot,
+                messages=tuple(messages),
+            )
+        )
         topic = wire.TOPIC_MESSAGE if slot == 1 else wire.TOPIC_CODEWORD
-        return [topic, wire.encode(header), payload.plane, payload.escapes]
+        return [topic, header, payload.plane, payload.escapes, _digest(header, payload.plane, payload.escapes)]
+
+    def lie(self, frames: Sequence[Any], payload: Payload) -> list[Any]:
+        """A transmission with one wrong symbol, under a digest that fits: for tests of those who receive it."""
+        symbols = payload.symbols.astype(np.uint16)
+        symbols[len(payload) // 2] = (int(symbols[len(payload) // 2]) + 1) % self._code.p
+        wrong = Payload.of(symbols, self._code.p)
+        planes = (wrong.plane, wrong.escapes)
+        return [*frames[:2], *planes, _digest(frames[1], *planes)]
 
     def receive(self, frames: Sequence[Buffer]) -> Reception:
         """What the frames of a transmission amount to. Raises WireError when they are none.
 
         The channel strikes here: the frames crossed the wire, and count as erased where the link is in outage.
         """
-        if len(frames) != 4:
-            raise WireError(f"a transmission of {len(frames)} frames: must be 4")
+        if len(frames) != 5:
+            raise WireError(f"a transmission of {len(frames)} frames: must be 5")
         header = wire.decode(frames[1], wire.TRANSMISSION)
         header.check(num_clients=self._code.num_clients, last_slot=1 + self._code.relay_slots)
         outcome = self._drop_layer.outcome(round=header.round, attempt=header.attempt, slot=header.slot, sender=header.sender)
         payload = None
         if outcome is Outcome.DELIVERED:
+            if bytes(frames[4]) != _digest(*frames[1:4]):
+                self.num_damaged += 1
+                return Reception(header, Outcome.LOST, None)
             payload = Payload.from_frames(frames[2], frames[3], self._code.p, self._num_symbols)
         return Reception(header, outcome, payload)
+
+
+def _digest(*frames: Any) -> bytes:
+    digest = xxhash.xxh3_64()
+    for frame in frames:
+        digest.update(frame)
+    return digest.digest()

@@ -7,6 +7,7 @@ Each message is handed to a callback in the event loop as soon as it is there. A
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +20,9 @@ LINGER_MS = 1000
 """How long a closing control socket may take to hand over its last words; what others still hold is of no use any more."""
 
 RECONNECT_MS = 20
+HEARTBEAT_MS, SILENCE_MS = 5_000, 15_000
+"""A connection whose other end does not answer for so long is given up, with what is queued for it, and made anew."""
+
 HANDSHAKE_MS = 10_000
 MAX_CONTROL_FRAME = 2**20
 """Bytes of a control frame: the largest is a configuration with a value for each of 255 × 256 links."""
@@ -35,10 +39,11 @@ _NOBLOCK, _SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)  # as plain numbers, whi
 
 
 class Socket:
-    """A socket that never drops silently; it belongs to the thread of one event loop.
+    """A socket that never waits when sending; it belongs to the thread of one event loop.
 
-    The high-water marks are off: a publisher never outruns its readers by more than one attempt, since the PS starts
-    nothing new before every frame of the last is in. So sending never waits either.
+    A publisher outruns its readers by one attempt at most, since the PS starts nothing new before every frame of the last
+    is in or given up; `queue_at_most` bounds what waits for a reader that is given up. Nothing is dropped silently: who
+    waits for a transmission finds that it is lost.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> None:
@@ -49,6 +54,8 @@ class Socket:
         self._socket.copy_threshold = COPIED_BELOW
         self._socket.reconnect_ivl = RECONNECT_MS
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
         self.expect_frames_of(MAX_CONTROL_FRAME)
         self._look: Callable[[], object] = lambda: None
 
@@ -66,6 +73,15 @@ class Socket:
             self._socket.connect(f"tcp://{host}:{port}")
         except zmq.ZMQError as error:
             raise NetworkError(f"cannot connect to {host}:{port}: {os.strerror(error.errno or 0)}") from error
+
+    def disconnect(self, host: str, port: int) -> None:
+        """Take back `connect`; nothing happens where there is no such connection."""
+        with suppress(zmq.ZMQError):
+            self._socket.disconnect(f"tcp://{host}:{port}")
+
+    def queue_at_most(self, messages: int) -> None:
+        """Let each reader that is connected now miss what comes while so many messages wait for it."""
+        self._socket.sndhwm = messages
 
     def bind(self, host: str, port: int | None) -> int:
         """Bind to a port of a local address, a free one unless given; returns the port. Raises NetworkError.

@@ -7,8 +7,8 @@ unpickled.
 Frames on each socket:
 
     node DEALER ⇄ ROUTER PS   header                                       control, both directions
-    PS XPUB → SUB node        topic, header [, θ as float32]               Model, Repeat, RelaySlot
-    node XPUB → SUB others    topic, header, plane, escapes                Transmission; see `dncfl.common.payload`
+    PS XPUB → SUB node        topic, header [, θ as float32]               Model, Repeat, RelaySlot, StopWaiting
+    node XPUB → SUB others    topic, header, plane, escapes, digest        Transmission; see `dncfl.common.radio`
 """
 
 from typing import Annotated, Literal, TypeVar
@@ -35,20 +35,22 @@ TOPIC_DOWNLINK = b"D"
 SERVER_NAME = "ps"
 
 
-def ready_topic(subscriber: int | str) -> bytes:
-    """The topic that one subscriber alone subscribes to, after all others: its arrival confirms them.
+def ready_topic(subscriber: int | str, incarnation: int = 0) -> bytes:
+    """The topic that one life of one subscriber alone subscribes to, after all others: its arrival confirms them.
 
     It sorts behind the other topics, since a socket that reconnects repeats its subscriptions in that order.
     """
-    return f"~{subscriber}".encode()
+    return f"~{subscriber}.{incarnation}".encode()
 
 
 Node = Annotated[int, Field(ge=0, lt=MAX_CLIENTS, description="node number, from 0")]
 Round = Annotated[int, Field(ge=1, lt=2**32, description="round, from 1")]
+Incarnation = Annotated[int, Field(ge=1, lt=2**63, description="one life of a node: drawn anew whenever it joins")]
 Attempt = Annotated[int, Field(ge=1, lt=2**32, description="attempt within the round, from 1")]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,250}$", description="host name or IPv4 address")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Text = Annotated[str, Field(max_length=8000, description="words for a person")]
+Nodes = Annotated[tuple[Node, ...], Field(max_length=MAX_CLIENTS, strict=False)]
 
 
 class Header(BaseModel):
@@ -56,7 +58,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     """Version of the wire format; it changes whenever a frame changes its meaning."""
 
 
@@ -65,6 +67,7 @@ class Join(Header):
 
     kind: Literal["join"] = "join"
     node: Node
+    incarnation: Incarnation
     host: Host
     port: Port
 
@@ -85,19 +88,43 @@ class Refused(Header):
     reason: Text
 
 
+class Rejoin(Header):
+    """PS → node: you are no member of this run, or not any more; join anew."""
+
+    kind: Literal["rejoin"] = "rejoin"
+
+
+class Loaded(Header):
+    """Node → PS: I have my data and model; introduce me to the others."""
+
+    kind: Literal["loaded"] = "loaded"
+    node: Node
+
+
 class Peers(Header):
-    """PS → node: all nodes are here; these are the addresses of their publications in the order of their numbers."""
+    """PS → node: these are the members now, and the addresses of their publications; it replaces what was said before."""
 
     kind: Literal["peers"] = "peers"
+    edition: int = Field(ge=1, lt=2**32, description="number of this list, to be given back in Connected")
+    nodes: Nodes
+    incarnations: Annotated[tuple[Incarnation, ...], Field(max_length=MAX_CLIENTS, strict=False)]
     hosts: Annotated[tuple[Host, ...], Field(max_length=MAX_CLIENTS, strict=False)]
     ports: Annotated[tuple[Port, ...], Field(max_length=MAX_CLIENTS, strict=False)]
 
+    @property
+    def members(self) -> dict[int, tuple[int, str, int]]:
+        """Incarnation, host and port by node. Raises WireError when the columns differ in length."""
+        if not len(self.nodes) == len(set(self.nodes)) == len(self.incarnations) == len(self.hosts) == len(self.ports):
+            raise WireError(f"a list of {len(self.nodes)} peers whose columns do not fit")
+        return dict(zip(self.nodes, zip(self.incarnations, self.hosts, self.ports, strict=True), strict=True))
+
 
 class Connected(Header):
-    """Node → PS: all who must hear me have subscribed."""
+    """Node → PS: all members of this edition of the list, and the PS, have subscribed to me."""
 
     kind: Literal["connected"] = "connected"
     node: Node
+    edition: int = Field(ge=1, lt=2**32)
 
 
 class Alive(Header):
@@ -106,6 +133,13 @@ class Alive(Header):
     kind: Literal["alive"] = "alive"
     busy: bool = False
     """whether the node is loading data or training, so that nothing need be heard of it"""
+    progress: int = Field(default=0, ge=0, description="steps of work that the node has done so far")
+
+
+class Ping(Header):
+    """PS → node: are you there? The node answers with Alive."""
+
+    kind: Literal["ping"] = "ping"
 
 
 class Report(Header):
@@ -121,6 +155,15 @@ class Report(Header):
     train_loss: float = Field(description="mean loss of the last local epoch")
     num_clipped: int = Field(ge=0, description="values of the update outside the quantiser's bounds")
     bytes_from_peers: int = Field(ge=0, description="bytes of slot-1 messages from peers in this attempt")
+
+
+class TrainingFailed(Header):
+    """Node → PS: training raised an error; I take no part in this round, but stay."""
+
+    kind: Literal["training_failed"] = "training_failed"
+    node: Node
+    round: Round
+    reason: Text
 
 
 class Failed(Header):
@@ -144,6 +187,8 @@ class Model(Header):
 
     kind: Literal["model"] = "model"
     round: Round
+    members: Nodes
+    """who takes part in the round; nobody waits for others"""
 
 
 class Repeat(Header):
@@ -152,6 +197,8 @@ class Repeat(Header):
     kind: Literal["repeat"] = "repeat"
     round: Round
     attempt: Attempt
+    members: Nodes
+    """who is left of the round's members"""
 
 
 class RelaySlot(Header):
@@ -163,11 +210,21 @@ class RelaySlot(Header):
     slot: int = Field(ge=2, le=MAX_CLIENTS, description="relay slot, from 2")
 
 
+class StopWaiting(Header):
+    """PS → all nodes: do not wait for slot 1 of these senders; what has not come by now counts as lost."""
+
+    kind: Literal["stop_waiting"] = "stop_waiting"
+    round: Round
+    attempt: Attempt
+    senders: Nodes
+
+
 class Transmission(Header):
     """Node → peers and PS: what the sender transmits in one slot; the symbols follow."""
 
     kind: Literal["transmission"] = "transmission"
     sender: Node
+    incarnation: Incarnation
     round: Round
     attempt: Attempt
     slot: int = Field(ge=1, le=MAX_CLIENTS, description="1 for the sender's own message, 2..M for codewords")
@@ -184,9 +241,9 @@ class Transmission(Header):
             raise WireError(f"node {self.sender} sends messages {self.messages} in slot 1: only its own is allowed")
 
 
-FromNode = Annotated[Join | Connected | Alive | Report | Failed, Field(discriminator="kind")]
-FromServer = Annotated[Welcome | Refused | Peers | Alive | Stop, Field(discriminator="kind")]
-Downlink = Annotated[Model | Repeat | RelaySlot, Field(discriminator="kind")]
+FromNode = Annotated[Join | Loaded | Connected | Alive | Report | TrainingFailed | Failed, Field(discriminator="kind")]
+FromServer = Annotated[Welcome | Refused | Rejoin | Peers | Alive | Ping | Stop, Field(discriminator="kind")]
+Downlink = Annotated[Model | Repeat | RelaySlot | StopWaiting, Field(discriminator="kind")]
 
 FROM_NODE: TypeAdapter[FromNode] = TypeAdapter(FromNode)
 FROM_SERVER: TypeAdapter[FromServer] = TypeAdapter(FromServer)

@@ -10,11 +10,17 @@ import click  # parses the command line, and proposes the option that was meant
 
 from dncfl import __version__
 from dncfl.common.config import Config, load_config
+from dncfl.common.faults import parse_faults
 from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
 from dncfl.launch.local import LocalNodes
 from dncfl.node.settings import NodeSettings
 from dncfl.server.files import CONFIG
+
+MAY_CHANGE = (
+    "rounds", "min_nodes", "patience", "join_patience", "training_patience", "slot_patience", "data_root", "json", "faults"
+)  # fmt: skip
+"""Settings that a resumed run may have others of: they do not decide what its rounds compute."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +31,9 @@ def config_options(command: F) -> F:
         flag = "--" + (field.alias or name).replace("_", "-")
         default = "" if field.is_required() or field.default_factory or field.default is None else f" [{field.default}]"
         help_text = f"{field.description}{default}"
-        if field.annotation is bool:
+        if name == "faults":
+            command = click.option("--fault", name, metavar="FAULT", multiple=True, help=help_text)(command)
+        elif field.annotation is bool:
             switch = f"{flag}/--no-{flag.removeprefix('--')}" if field.default else flag
             command = click.option(switch, field.alias or name, is_flag=True, default=None, help=help_text)(command)
         else:
@@ -41,6 +49,12 @@ log_level_option = click.option(
     show_default=True,
     help="how much to log on stderr",
 )
+resume_option = click.option(
+    "--resume",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="go on with the run in this folder, after its last round that is done",
+)
 config_argument = click.argument("config_file", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
 
 
@@ -53,15 +67,16 @@ def cli() -> None:
 @cli.command()
 @config_argument
 @config_options
+@resume_option
 @log_level_option
-def run(config_file: Path | None, log_level: str, **options: object) -> None:
+def run(config_file: Path | None, resume: Path | None, log_level: str, **options: object) -> None:
     """Run the PS and all nodes on this machine. CONFIG is a TOML file; options override it."""
-    config = _prepare(config_file, options, log_level)
+    config = _prepare(_config_of(config_file, resume, options), options, log_level)
     nodes = LocalNodes(config, log_level)  # first, so that its fork server imports torch while this process does
     with gone_at_signal():
         from dncfl.launch.serving import serve_locally
 
-    _report(config, serve_locally(config, nodes))
+    _report(config, serve_locally(config, nodes, resume))
 
 
 @cli.command()
@@ -69,15 +84,18 @@ def run(config_file: Path | None, log_level: str, **options: object) -> None:
 @config_options
 @click.option("--bind", default="127.0.0.1:5555", show_default=True, help="HOST:PORT that nodes join at")
 @click.option("--downlink-port", type=click.IntRange(1, 65535), help="port of the downlink; a free one unless given")
+@resume_option
 @log_level_option
-def server(config_file: Path | None, bind: str, downlink_port: int | None, log_level: str, **options: object) -> None:
+def server(
+    config_file: Path | None, bind: str, downlink_port: int | None, resume: Path | None, log_level: str, **options: object
+) -> None:
     """Run the PS alone; its nodes are started by hand with `dncfl node`."""
-    config = _prepare(config_file, options, log_level)
+    config = _prepare(_config_of(config_file, resume, options), options, log_level)
     host, port = parse_address(bind)
     with gone_at_signal():
         from dncfl.launch.serving import serve_by_hand
 
-    _report(config, serve_by_hand(config, host, port, downlink_port))
+    _report(config, serve_by_hand(config, host, port, downlink_port, resume))
 
 
 @cli.command()
@@ -89,16 +107,26 @@ def server(config_file: Path | None, bind: str, downlink_port: int | None, log_l
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="where this node trains")
 @click.option("--model", metavar="NAME", help="allow the run's own model, package.module:function, to be imported here")
 @click.option("--trace", metavar="FILE", help="recorded trace on this machine, for the trace channel")
-@click.option("--patience", type=click.FloatRange(0.1), default=60.0, show_default=True, help="seconds to wait for the PS")
+@click.option(
+    "--patience",
+    type=click.FloatRange(0.1),
+    default=600.0,
+    show_default=True,
+    help="seconds without a word from the PS after which this node gives up",
+)
+@click.option("--fault", metavar="FAULT", multiple=True, help="faults on purpose, for tests: KIND:WHO:ROUND:POINT[:SECONDS]")
 @log_level_option
-def node(number: int, address: str, log_level: str, **settings: Any) -> None:
+def node(number: int, address: str, fault: tuple[str, ...], log_level: str, **settings: Any) -> None:
     """Run node NUMBER (from 0) of a run whose PS is started by `dncfl server`."""
     _log_at(log_level)
     host, port = parse_address(address)
     with gone_at_signal():
         from dncfl.node.process import NodeProcess
 
-    run_until_signal(NodeProcess(NodeSettings(node=number, server_host=host, server_port=port, **settings)).run())
+    faults = parse_faults(fault)
+    run_until_signal(
+        NodeProcess(NodeSettings(node=number, server_host=host, server_port=port, faults=faults, **settings)).run()
+    )
 
 
 @cli.command()
@@ -155,10 +183,22 @@ def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Pa
         print(json.dumps(figures))
 
 
+def _config_of(config_file: Path | None, resume: Path | None, options: Mapping[str, object]) -> Path | None:
+    """The configuration file of a command that may resume a run. Raises UsageError where it would become another run."""
+    if resume is None:
+        return config_file
+    if config_file is not None:
+        raise click.UsageError(f"--resume {resume} takes the configuration from that folder: leave {config_file} out")
+    if changed := [name for name, value in options.items() if value not in (None, ()) and name not in MAY_CHANGE]:
+        allowed = ", ".join("--" + name.replace("_", "-") for name in MAY_CHANGE).replace("faults", "fault")
+        raise click.UsageError(f"--{changed[0].replace('_', '-')} would change the run that is resumed; allowed are {allowed}")
+    return resume / CONFIG
+
+
 def _prepare(config_file: Path | None, options: Mapping[str, object], log_level: str) -> Config:
     """The checked configuration, with its data set at hand."""
     _log_at(log_level)
-    config = load_config(config_file, {name: value for name, value in options.items() if value is not None})
+    config = load_config(config_file, {name: value for name, value in options.items() if value not in (None, ())})
     if config.dataset != "digits":
         with gone_at_signal():
             from dncfl.common.tasks.data import ensure_available

@@ -48,6 +48,9 @@ class Display(Observer):
         again = "" if attempt == 1 else f", attempt {attempt}"
         self.now(f"round {round}/{self._config.rounds}{again}: {slots_over} of {num_slots} transmissions")
 
+    def warning(self, text: str) -> None:
+        self.announce(f"warning: {text}")
+
     def round_done(self, record: RoundRecord) -> None:
         rounds, num_clients = self._config.rounds, self._config.clients
         if not self._headed:

@@ -9,15 +9,16 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.forkserver import ensure_running
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from dncfl.common.config import Config
-from dncfl.common.errors import DncflError, NodeFailed
+from dncfl.common.errors import DncflError
 from dncfl.common.running import Interrupted, run_until_signal
 from dncfl.node.settings import NodeSettings
 
@@ -53,43 +54,73 @@ class LocalNodes:
         self._make_trainer = make_trainer
         self._context = multiprocessing.get_context("forkserver")
         self._processes: list[ForkServerProcess] = []
+        self._settings: list[NodeSettings] = []
         self._context.set_forkserver_preload([*PRELOADED, PRELOADED_FOR[config.dataset]])
         with _one_thread_each(), _ignoring_interrupts():
             ensure_running()
 
-    def start(self, host: str, port: int) -> None:
-        """Start all nodes; they join the PS at host:port."""
+    def start(self, host: str, port: int, fault_log: Path | None = None) -> None:
+        """Start all nodes; they join the PS at host:port, and note the faults that strike them in `fault_log`."""
         for node in range(self._config.clients):
+            faults = tuple(fault for fault in self._config.faults if fault.node == node)
             settings = NodeSettings(
-                node=node, server_host=host, server_port=port, model=self._config.model, patience=self._config.patience
+                node=node,
+                server_host=host,
+                server_port=port,
+                model=self._config.model,
+                faults=faults,
+                fault_log=fault_log,
             )
-            process = self._context.Process(
-                target=_run_node, args=(settings, self._log_level, self._make_trainer), name=f"dncfl-node-{node}"
-            )
-            process.start()
-            self._processes.append(process)
+            self._settings.append(settings)
+            self._processes.append(self._start(settings))
 
-    async def watch(self) -> None:
-        """Raise NodeFailed when a node process ends by an error while the run goes on."""
+    def _start(self, settings: NodeSettings) -> ForkServerProcess:
+        process = self._context.Process(
+            target=_run_node, args=(settings, self._log_level, self._make_trainer), name=f"dncfl-node-{settings.node}"
+        )
+        process.start()
+        return process
+
+    async def watch(self, tell: Callable[..., None]) -> None:
+        """Tell when a node process ends by an error while the run goes on: its number, how, and whether it stays away.
+
+        A node that a fault kills for a time is started again.
+        """
         loop = asyncio.get_running_loop()
         ended: asyncio.Queue[int] = asyncio.Queue()
+
+        def listen(node: int) -> None:
+            loop.add_reader(self._processes[node].sentinel, end, node)
 
         def end(node: int) -> None:
             loop.remove_reader(self._processes[node].sentinel)
             ended.put_nowait(node)
 
-        for node, process in enumerate(self._processes):
-            loop.add_reader(process.sentinel, end, node)
+        def start_again(node: int) -> None:
+            self._processes[node].close()
+            self._processes[node] = self._start(self._settings[node])
+            listen(node)
+
+        for node in range(len(self._processes)):
+            listen(node)
+        waiting: list[asyncio.TimerHandle] = []
         try:
             while True:
                 node = await ended.get()
                 process = self._processes[node]
                 process.join()
-                if process.exitcode:
-                    if process.exitcode > 0:  # it has told the PS why, which ends the run with the better reason
+                how = f"node {node} {_how(process.exitcode or 0)}"
+                pause = next((f.seconds for f in self._settings[node].faults if f.kind == "kill"), None)
+                if pause is not None and process.exitcode == -signal.SIGKILL:
+                    tell(node, how, for_good=False)
+                    waiting.append(loop.call_later(pause, start_again, node))
+                elif process.exitcode:
+                    if process.exitcode > 0:  # it has told the PS why, which is the better reason
                         await asyncio.sleep(REASON_SECONDS)
-                    raise NodeFailed(f"node {node} {_how(process.exitcode)}")
+                    tell(node, how, for_good=True)
         finally:
+            for handle in waiting:
+                handle.cancel()
             for process in self._processes:
                 loop.remove_reader(process.sentinel)
 
@@ -97,6 +128,8 @@ class LocalNodes:
         """Ask all nodes to leave at once."""
         for process in self._processes:
             process.terminate()
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, signal.SIGCONT)  # or one that is stopped could not
 
     def stop(self) -> None:
         """Let the nodes leave, and kill those that have not after a grace period."""
@@ -108,7 +141,7 @@ class LocalNodes:
                 process.kill()
                 process.join()
             process.close()
-        self._processes = []
+        self._processes, self._settings = [], []
 
 
 def _how(exit_code: int) -> str:

@@ -5,7 +5,7 @@ together: which messages are recovered follows from the rank of all arrived equa
 the one its node made. So a run over sockets that ends with the same model decoded every payload rightly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dncfl.common.channel import Channel, Outcome
 from dncfl.common.config import Config
+from dncfl.common.errors import DataError
 from dncfl.common.field import PrimeField, determined
 from dncfl.common.payload import Symbols
 from dncfl.common.scheme import network_code
@@ -25,18 +26,19 @@ from dncfl.server.records import RoundRecord, attempt_figures, local_figures
 Flags = NDArray[np.bool_]
 
 
-def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iterator[tuple[RoundRecord, list[AttemptTrace]]]:
-    """The rounds of a run, one by one; `model` takes each step once its record has been taken."""
-    clients = range(config.clients)
-    trainers = local_trainers(config, clients)
-    for round in range(1, config.rounds + 1):
+def reference_rounds(
+    config: Config, model: GlobalModel, communicate: "Callable[[int], Communication]"
+) -> Iterator[tuple[RoundRecord, list[AttemptTrace]]]:
+    """The rounds of a run, one by one, each with the communication that `communicate` gives for its number.
+
+    `model` takes each step once its record has been taken.
+    """
+    trainers = local_trainers(config, range(config.clients))
+    for round in range(model.rounds_done + 1, config.rounds + 1):
         started = perf_counter()
-        updates = [trainer.update(model.theta, round) for trainer in trainers]
-        trained = perf_counter()
-        communication = Communication(config, links, round)
-        while communication.attempt == 0 or communication.must_repeat:
-            communication.repeat()
+        communication = communicate(round)
         decoded = perf_counter()
+        updates = {m: trainers[m].update(model.theta, round) for m in communication.present}
         step = model.step({m: updates[m].message for m in communication.recovered}, round)
         record = RoundRecord(
             round=round,
@@ -45,68 +47,107 @@ def reference_rounds(config: Config, links: Channel, model: GlobalModel) -> Iter
             recovered=communication.recovered,
             direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
             rank=communication.rank,
-            **local_figures(updates, model.num_parameters),
+            **local_figures(list(updates.values()), model.num_parameters),
             **attempt_figures(communication.traces, communication.code, model.num_parameters),
             bytes={},
             seconds={
-                "training": sum(update.train_seconds for update in updates),
-                "quantise": sum(update.encode_seconds for update in updates),
-                "decode": decoded - trained,
+                "training": sum(update.train_seconds for update in updates.values()),
+                "quantise": sum(update.encode_seconds for update in updates.values()),
+                "decode": decoded - started,
                 "aggregate": step.aggregate_seconds,
                 "evaluate": step.evaluate_seconds,
                 "total": perf_counter() - started,
             },
         )
         yield record, communication.traces
-        model.theta = step.theta
+        model.take(step, round)
+
+
+def simulated(config: Config, links: Channel, round: int) -> "Communication":
+    """A round's communication over a channel, as often as the decode policy asks."""
+    communication = Communication(config, round)
+    while not communication.traces or communication.must_repeat:
+        communication.attempt_over(links)
+    return communication
+
+
+def as_recorded(config: Config, attempts: Sequence[AttemptTrace], round: int) -> "Communication":
+    """A round's communication as it was recorded. Raises DataError when it was not."""
+    communication = Communication(config, round)
+    try:
+        for attempt in attempts:
+            if attempt.round == round:
+                communication.attempt_as(attempt)
+    except (IndexError, ValueError) as error:
+        raise DataError(f"the trace of round {round} does not fit {config.clients} clients: {error}") from None
+    if not communication.traces:
+        raise DataError(f"the trace holds nothing for round {round}")
+    return communication
 
 
 class Communication:
     """One round's communication as matrices: who holds what, and what reached the PS."""
 
-    def __init__(self, config: Config, links: Channel, round: int) -> None:
+    def __init__(self, config: Config, round: int) -> None:
         self.code = network_code(config)
         self._field = PrimeField(self.code.p)
         self._config = config
-        self._links = links
         self._round = round
-        self.attempt = 0
         self.traces: list[AttemptTrace] = []
         num_clients = config.clients
+        self.present: tuple[int, ...] = ()
         self.direct: Flags = np.zeros(num_clients, dtype=bool)
         self._held: Flags = np.eye(num_clients, dtype=bool)
         self._equations: Symbols = np.zeros((0, num_clients), dtype=np.uint16)
         self._reduced: Symbols = self._equations
 
-    def repeat(self) -> None:
+    def attempt_over(self, links: Channel) -> None:
         """One more attempt: slot 1 and the relay slots that are needed, on top of what has arrived before."""
-        self.attempt += 1
-        num_clients = self._config.clients
+        num_clients, place = self._config.clients, {"round": self._round, "attempt": len(self.traces) + 1}
+        self.present = tuple(range(num_clients))
+        heard = np.eye(num_clients, dtype=bool)
         if self.code.relay_slots:
-            heard = np.stack([self._slot(1, k) for k in range(num_clients)], axis=1)
-        else:
-            heard = np.eye(num_clients, dtype=bool)
-        direct = self._slot(1, num_clients)
+            heard = np.stack([links.delivers(**place, slot=1, receiver=k) for k in range(num_clients)], axis=1)
+        direct = links.delivers(**place, slot=1, receiver=num_clients)
+        self._take_slot_1(heard, direct)
+        used = []
+        for slot in self.code.all_relay_slots:
+            if self._config.early_stop and not needs_relays(self.present, self.recovered):
+                break
+            used.append(links.delivers(**place, slot=slot, receiver=num_clients))
+            self._take_relay_slot(slot, used[-1])
+        relayed = np.stack(used, axis=1) if used else np.zeros((num_clients, 0), dtype=bool)
+        self.traces.append(self._trace(heard, direct, relayed))
+
+    def attempt_as(self, trace: AttemptTrace) -> None:
+        """One more attempt whose links behave as they were recorded. Raises ValueError or IndexError for another size."""
+        num_clients = self._config.clients
+        slot1 = np.array([list(row) for row in trace.slot1])
+        heard = (slot1[:, :num_clients] == Outcome.DELIVERED.value) | np.eye(num_clients, dtype=bool)
+        self._take_slot_1(heard, slot1[:, num_clients] == Outcome.DELIVERED.value)
+        for slot in range(2, trace.relay_slots + 2):
+            delivered = np.array([row[slot - 2] == Outcome.DELIVERED.value for row in trace.relay])
+            self._take_relay_slot(slot, delivered)
+        self.traces.append(trace)
+        transmitted = {m for m, row in enumerate(trace.slot1) if set(row) - {Outcome.LOST.value, NOT_LISTENED}}
+        self.present = tuple(sorted(transmitted.union(self.present, self.recovered)))
+
+    def _take_slot_1(self, heard: Flags, direct: Flags) -> None:
         self._held |= heard
         self.direct |= direct
-        relayed = np.zeros((num_clients, self.code.relay_slots), dtype=bool)
-        self._take(self.code.equations(self._held, direct, relayed))
-        used = 0
-        for slot in self.code.all_relay_slots:
-            if self._config.early_stop and not needs_relays(num_clients, self.recovered):
-                break
-            only_this = np.zeros_like(relayed)
-            only_this[:, slot - 2] = relayed[:, slot - 2] = self._slot(slot, num_clients)
-            self._take(self.code.equations(self._held, np.zeros_like(direct), only_this))
-            used += 1
-        self.traces.append(self._trace(heard, direct, relayed[:, :used]))
+        self._take(self.code.equations(self._held, direct, self._no_relays()))
+
+    def _take_relay_slot(self, slot: int, delivered: Flags) -> None:
+        relayed = self._no_relays()
+        relayed[:, slot - 2] = delivered
+        self._take(self.code.equations(self._held, np.zeros_like(delivered), relayed))
+
+    def _no_relays(self) -> Flags:
+        return np.zeros((self._config.clients, self.code.relay_slots), dtype=bool)
 
     def _take(self, equations: Symbols) -> None:
         self._equations = np.vstack([self._equations, equations])
         self._reduced, _ = self._field.row_reduce(self._equations)
-
-    def _slot(self, slot: int, receiver: int) -> Flags:
-        return self._links.delivers(round=self._round, attempt=self.attempt, slot=slot, receiver=receiver)
 
     @property
     def rank(self) -> int:
@@ -122,7 +163,7 @@ class Communication:
     def must_repeat(self) -> bool:
         """Whether the decode policy asks for another attempt."""
         involved = np.flatnonzero(self._equations.any(axis=0)).tolist()
-        return must_repeat(self._config, self.attempt, involved, self.recovered)
+        return must_repeat(self._config, len(self.traces), involved, self.recovered)
 
     def _trace(self, heard: Flags, direct: Flags, relayed: Flags) -> AttemptTrace:
         between = _letters(heard)
@@ -132,7 +173,7 @@ class Communication:
         slot1 = np.hstack([between, _letters(direct[:, None])])
         return AttemptTrace(
             round=self._round,
-            attempt=self.attempt,
+            attempt=len(self.traces) + 1,
             slot1=tuple("".join(row) for row in slot1),
             relay=tuple("".join(row) for row in _letters(relayed)),
         )

@@ -1,41 +1,49 @@
 """Commands with a PS: over nodes on this machine, or over nodes that are started by hand."""
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from dncfl.common.config import Config
+from dncfl.common.faults import FaultInjector
 from dncfl.common.running import run_beside, run_until_signal
 from dncfl.launch.display import Display
 from dncfl.launch.local import LocalNodes
 from dncfl.launch.session import Session
+from dncfl.server.files import FAULTS
 from dncfl.server.process import ServerProcess
 
 LOOPBACK = "127.0.0.1"
 
 
-def serve_locally(config: Config, nodes: LocalNodes) -> dict[str, Any]:
-    """A whole run on this machine; returns its summary."""
+def serve_locally(config: Config, nodes: LocalNodes, resumed: Path | None = None) -> dict[str, Any]:
+    """A whole run on this machine, or the rest of one; returns its summary."""
     with Display(config, Console(stderr=True)) as display:
-        session = Session("run", config, display)
+        session = Session("run", config, display, resumed)
 
         async def work() -> None:
-            server = ServerProcess(config, session.model, session.add_round, display)
+            server = _server(config, session, display)
             display.now("starting nodes")
             try:
-                await serve_nodes(server, nodes)
+                await serve_nodes(server, nodes, session.folder.path / FAULTS)
             finally:
                 session.counts = server.counts
 
         return session.carry_out(lambda: run_until_signal(work()))
 
 
-async def serve_nodes(server: ServerProcess, nodes: LocalNodes) -> None:
+def _server(config: Config, session: Session, display: Display) -> ServerProcess:
+    faults = FaultInjector([fault for fault in config.faults if fault.node is None], session.folder.path / FAULTS)
+    return ServerProcess(config, session.model, session.add_round_and_checkpoint, display, faults)
+
+
+async def serve_nodes(server: ServerProcess, nodes: LocalNodes, fault_log: Path | None = None) -> None:
     """A PS and its nodes on this machine, from the first socket to the last process."""
     with server.listening(LOOPBACK) as port:
         try:
-            nodes.start(LOOPBACK, port)
-            await run_beside(server.serve(), nodes.watch())
+            nodes.start(LOOPBACK, port, fault_log)
+            await run_beside(server.serve(), nodes.watch(server.node_ended))
         except BaseException:
             nodes.terminate()  # some may not have joined, and hear nothing from the PS
             raise
@@ -43,13 +51,15 @@ async def serve_nodes(server: ServerProcess, nodes: LocalNodes) -> None:
             nodes.stop()
 
 
-def serve_by_hand(config: Config, host: str, port: int, downlink_port: int | None) -> dict[str, Any]:
+def serve_by_hand(
+    config: Config, host: str, port: int, downlink_port: int | None, resumed: Path | None = None
+) -> dict[str, Any]:
     """A PS at host:port; returns the summary of the run."""
     with Display(config, Console(stderr=True)) as display:
-        session = Session("server", config, display)
+        session = Session("server", config, display, resumed)
 
         async def work() -> None:
-            server = ServerProcess(config, session.model, session.add_round, display)
+            server = _server(config, session, display)
             with server.listening(host, port, downlink_port) as bound:
                 display.announce(f"nodes join by: dncfl node NUMBER --server {host}:{bound}   (NUMBER 0..{config.clients - 1})")
                 try:

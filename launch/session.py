@@ -3,17 +3,21 @@
 import importlib.metadata
 import platform
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 from dncfl.common.config import Config
+from dncfl.common.errors import ConfigError, StorageError
 from dncfl.common.running import Interrupted
+from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.display import Display
+from dncfl.server.files import CONFIG
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.records import RoundRecord, summarise
-from dncfl.server.run_folder import RunFolder
+from dncfl.server.run_folder import Checkpoint, RunFolder
 
 RECORDED_VERSIONS = ("dncfl", "torch", "numpy", "pyzmq", "msgpack", "galois")
 
@@ -21,20 +25,46 @@ RECORDED_VERSIONS = ("dncfl", "torch", "numpy", "pyzmq", "msgpack", "galois")
 class Session:
     """The model, the folder and the records of one run, kept together whatever ends it."""
 
-    def __init__(self, command: str, config: Config, display: Display) -> None:
-        """Raises DataError, ConfigError or StorageError when the run cannot start."""
+    def __init__(self, command: str, config: Config, display: Display, resumed: Path | None = None) -> None:
+        """A new run, or one that goes on in the folder `resumed`.
+
+        Raises DataError, ConfigError or StorageError when the run cannot start.
+        """
         self.config = config
         self.display = display
         self.model = GlobalModel(config)
-        self.folder = RunFolder(config)
         self.records: list[RoundRecord] = []
+        self._resumed = resumed is not None
+        if resumed is None:
+            self.folder = RunFolder.create(config)
+        else:
+            self.folder, checkpoint = RunFolder.reopen(resumed, config)
+            self._go_on_from(checkpoint)
         self.counts: dict[str, int] = {}
         self._command = command
         self._started = perf_counter()
 
+    def _go_on_from(self, checkpoint: Checkpoint) -> None:
+        done = checkpoint.rounds_done
+        theta = checkpoint.theta
+        if done > self.config.rounds or (theta is not None and theta.size != self.model.num_parameters):
+            raise StorageError(f"{self.folder.path} holds {done} rounds of another run than its {CONFIG} tells of")
+        if done == self.config.rounds:
+            raise ConfigError(f"all {done} rounds in {self.folder.path} are done; --rounds takes the run further")
+        if theta is not None:
+            self.model.theta, self.model.rounds_done = theta, done
+        self.records = checkpoint.records
+        self.display.announce(f"going on after round {done} of {self.config.rounds}")
+
     def add_round(self, record: RoundRecord, attempts: Sequence[AttemptTrace]) -> None:
         """Store a round. Raises StorageError."""
         self.folder.add_round(record, attempts)
+        self.records.append(record)
+
+    def add_round_and_checkpoint(self, record: RoundRecord, attempts: Sequence[AttemptTrace], theta: Vector) -> None:
+        """Store a round so that the run can go on after it. Raises StorageError."""
+        self.folder.add_round(record, attempts)
+        self.folder.checkpoint(theta, record.round)
         self.records.append(record)
 
     def carry_out(self, work: Callable[[], object]) -> dict[str, Any]:
@@ -45,14 +75,17 @@ class Session:
         """
         try:
             work()
+            summary = self._finish(None)
         except (Exception, Interrupted) as error:
             if self.records:
                 self._finish(str(error) or type(error).__name__)
                 self.display.announce(f"the {len(self.records)} finished rounds are in {self.folder.path}")
-            else:
+            elif not self._resumed:
                 self.folder.discard()
             raise
-        return self._finish(None)
+        finally:
+            self.folder.close()
+        return summary
 
     def _finish(self, stopped_by: str | None) -> dict[str, Any]:
         config = self.config

@@ -1,25 +1,26 @@
 """Commands without sockets: the reference of a run, and the replay of a recorded one."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from dncfl.common.channel import Channel
 from dncfl.common.config import Config
 from dncfl.common.errors import ReplayMismatch, StorageError
 from dncfl.common.scheme import channel
-from dncfl.common.trace import TraceChannel, read_trace
+from dncfl.common.trace import read_trace
 from dncfl.launch.display import Display
-from dncfl.launch.reference import reference_rounds
+from dncfl.launch.reference import Communication, as_recorded, reference_rounds, simulated
 from dncfl.launch.session import Session
 from dncfl.server.files import SUMMARY, TRACE
 
 
 def simulate_run(config: Config) -> dict[str, Any]:
     """Compute a run in this process; returns its summary."""
-    return _compute("simulate", config, channel(config))
+    links = channel(config)
+    return _compute("simulate", config, lambda number: simulated(config, links, number))
 
 
 def replay_run(config: Config, run_folder: Path) -> dict[str, Any]:
@@ -35,18 +36,18 @@ def replay_run(config: Config, run_folder: Path) -> dict[str, Any]:
         reason = f"{type(error).__name__}: {error}"
         raise StorageError(f"{run_folder / SUMMARY} is no summary of a run that ended ({reason})") from None
     done = config.model_copy(update={"rounds": rounds_done})
-    summary = _compute("replay", done, TraceChannel(attempts, config.clients))
+    summary = _compute("replay", done, lambda number: as_recorded(done, attempts, number))
     if summary["model_sha256"] != recorded_hash:
         raise ReplayMismatch(f"the replayed model {summary['model_sha256']} differs from the recorded {recorded_hash}")
     return summary | {"matches": True}
 
 
-def _compute(command: str, config: Config, links: Channel) -> dict[str, Any]:
+def _compute(command: str, config: Config, communicate: Callable[[int], Communication]) -> dict[str, Any]:
     with Display(config, Console(stderr=True)) as display:
         session = Session(command, config, display)
 
         def work() -> None:
-            for record, attempts in reference_rounds(config, links, session.model):
+            for record, attempts in reference_rounds(config, session.model, communicate):
                 session.add_round(record, attempts)
                 display.round_done(record)
 

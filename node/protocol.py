@@ -2,14 +2,17 @@
 
 A round at one node:
 
-    ModelArrived ─▶ Train        TRAINING
-    Trained      ─▶ Transmit     LISTENING   slot 1 is out; waiting until slot 1 of every peer is over
-    PeerSlotOver ─▶ Report       READY       the PS knows who was heard; waiting for it
-    RelayAsked   ─▶ Relay        READY       one codeword is out
-    RepeatAsked  ─▶ Transmit     LISTENING   the next attempt
+    ModelArrived   ─▶ Train        TRAINING
+    Trained        ─▶ Transmit     LISTENING   slot 1 is out; waiting until slot 1 of every peer is over
+    PeerSlotOver   ─▶ Report       READY       the PS knows who was heard; waiting for it
+    RelayAsked     ─▶ Relay        READY       one codeword is out
+    RepeatAsked    ─▶ Transmit     LISTENING   the next attempt
+    TrainingFailed ─▶ GiveUpRound  IDLE        waiting for the next round
 
 Without early stop a node does not wait to be asked: it sends the codewords of all relay slots right after its report.
-Peers may be ahead by a part of a round: what they send is kept until this node gets there.
+Peers may be ahead by a part of a round: what they send is kept until this node gets there. The PS alone has a clock: it
+tells whom not to wait for, and what such a peer sends after the report counts no more. A link that lost something is not
+waited for until something comes over it again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +20,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from dncfl.common.channel import Outcome
-from dncfl.common.errors import ProtocolError
 from dncfl.common.payload import Payload
 from dncfl.common.tasks.model import Vector
 from dncfl.node.trainer import LocalUpdate
+
+MAX_AHEAD = 2
+"""Attempts that peers may be ahead of this node; what claims to be of others yet is not kept, so that memory is bounded."""
 
 
 class State(Enum):
@@ -38,13 +43,23 @@ class ModelArrived:
 
     round: int
     theta: Vector = field(repr=False)
+    members: frozenset[int]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Local training of the round in progress is done."""
+    """Local training of a round is done."""
 
+    round: int
     update: LocalUpdate = field(repr=False)
+
+
+@dataclass(frozen=True)
+class TrainingFailed:
+    """Local training of a round ended by an error."""
+
+    round: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -64,6 +79,7 @@ class RepeatAsked:
 
     round: int
     attempt: int
+    members: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -75,7 +91,16 @@ class RelayAsked:
     slot: int
 
 
-Event = ModelArrived | Trained | PeerSlotOver | RepeatAsked | RelayAsked
+@dataclass(frozen=True)
+class WaitingEnds:
+    """The PS has given up slot 1 of these senders in an attempt."""
+
+    round: int
+    attempt: int
+    senders: frozenset[int]
+
+
+Event = ModelArrived | Trained | TrainingFailed | PeerSlotOver | RepeatAsked | RelayAsked | WaitingEnds
 
 
 @dataclass(frozen=True)
@@ -115,7 +140,15 @@ class Relay:
     messages: Mapping[int, Payload] = field(repr=False)
 
 
-Action = Train | Transmit | Report | Relay
+@dataclass(frozen=True)
+class GiveUpRound:
+    """Tell the PS that this node takes no part in the round."""
+
+    round: int
+    reason: str
+
+
+Action = Train | Transmit | Report | Relay | GiveUpRound
 
 
 class NodeProtocol:
@@ -135,35 +168,44 @@ class NodeProtocol:
         self._peers = frozenset(range(num_clients)) - {node} if relay_slots else frozenset()
         self._round = 0
         self._attempt = 0
+        self._awaited: frozenset[int] = frozenset()
+        self._silent: set[int] = set()
         self._update: LocalUpdate | None = None
         self._outcomes: dict[tuple[int, int], dict[int, Outcome]] = {}
         self._messages: dict[int, dict[int, Payload]] = {}
 
     def handle(self, event: Event) -> list[Action]:
-        """The actions that an event leads to. Raises ProtocolError for one that cannot happen in this state."""
-        handler = _TRANSITIONS.get((self.state, type(event)))
-        if handler is None:
-            raise ProtocolError(f"node {self._node}: {event} cannot happen in {self.state.name}, round {self._round}")
-        return handler(self, event)
+        """The actions that an event leads to."""
+        return _TRANSITIONS[self.state, type(event)](self, event)
 
     def _start_round(self, event: ModelArrived) -> list[Action]:
         if event.round <= self._round:
             return self._count_stale(event)
         self._round, self._attempt, self._update = event.round, 1, None
+        self._awaited = self._peers & event.members
         self._outcomes = {place: seen for place, seen in self._outcomes.items() if place[0] >= event.round}
         self._messages = {round: held for round, held in self._messages.items() if round >= event.round}
         self.state = State.TRAINING
         return [Train(event.round, event.theta)]
 
     def _transmit(self, event: Trained) -> list[Action]:
+        if event.round != self._round:
+            return self._count_stale(event)
         self._update = event.update
         self._messages.setdefault(self._round, {})[self._node] = event.update.message
         return self._start_attempt(event.update)
+
+    def _give_up(self, event: TrainingFailed) -> list[Action]:
+        if event.round != self._round:
+            return self._count_stale(event)
+        self.state = State.IDLE
+        return [GiveUpRound(event.round, event.reason)]
 
     def _repeat(self, event: RepeatAsked) -> list[Action]:
         if self._update is None or event.round != self._round or event.attempt <= self._attempt:
             return self._count_stale(event)
         self._attempt = event.attempt
+        self._awaited = self._peers & event.members
         return self._start_attempt(self._update)
 
     def _start_attempt(self, update: LocalUpdate) -> list[Action]:
@@ -171,9 +213,13 @@ class NodeProtocol:
         return [Transmit(self._round, self._attempt, update.message), *self._report_when_slot_over()]
 
     def _keep(self, event: PeerSlotOver) -> list[Action]:
+        self._silent.discard(event.sender)
         if event.round < self._round or event.sender not in self._peers:
             return self._count_stale(event)
-        seen = self._outcomes.setdefault((event.round, event.attempt), {})
+        place = (event.round, event.attempt)
+        if place not in self._outcomes and self._num_ahead >= MAX_AHEAD:
+            return self._count_stale(event)
+        seen = self._outcomes.setdefault(place, {})
         if event.sender in seen:
             return self._count_stale(event)
         seen[event.sender] = event.outcome
@@ -181,14 +227,30 @@ class NodeProtocol:
             self._messages.setdefault(event.round, {})[event.sender] = event.message
         return []
 
+    @property
+    def _num_ahead(self) -> int:
+        return sum(place > (self._round, self._attempt) for place in self._outcomes)
+
     def _listen(self, event: PeerSlotOver) -> list[Action]:
         return self._keep(event) + self._report_when_slot_over()
 
+    def _stop_waiting(self, event: WaitingEnds) -> list[Action]:
+        if event.round != self._round or event.attempt < self._attempt:
+            return self._count_stale(event)
+        seen = self._outcomes.setdefault((event.round, event.attempt), {})
+        for sender in self._peers & event.senders:
+            if sender not in seen:
+                seen[sender] = Outcome.LOST
+                self._silent.add(sender)
+        return self._report_when_slot_over() if self.state is State.LISTENING else []
+
     def _report_when_slot_over(self) -> list[Action]:
-        seen = self._outcomes.get((self._round, self._attempt), {})
-        if len(seen) < len(self._peers) or self._update is None:
+        seen = self._outcomes.setdefault((self._round, self._attempt), {})
+        if self._awaited - self._silent - seen.keys() or self._update is None:
             return []
         self.state = State.READY
+        for sender in self._peers - seen.keys():
+            seen[sender] = Outcome.LOST  # from now on: what this node holds is what it reports
         heard = tuple(seen.get(sender) for sender in range(self._num_clients))
         report = Report(self._round, self._attempt, self._update, heard)
         if self._waits_to_be_asked or not self._relay_slots:
@@ -210,14 +272,23 @@ class NodeProtocol:
         return []
 
 
+_EVENTS_AT_ANY_TIME: Mapping[type[Event], Callable[..., list[Action]]] = {
+    ModelArrived: NodeProtocol._start_round,
+    Trained: NodeProtocol._count_stale,
+    TrainingFailed: NodeProtocol._count_stale,
+    PeerSlotOver: NodeProtocol._keep,
+    RepeatAsked: NodeProtocol._count_stale,
+    RelayAsked: NodeProtocol._count_stale,
+    WaitingEnds: NodeProtocol._stop_waiting,
+}
+"""What an event leads to unless the state says otherwise below: the PS may have gone on without this node."""
+
 _TRANSITIONS: Mapping[tuple[State, type[Event]], Callable[..., list[Action]]] = {
-    (State.IDLE, ModelArrived): NodeProtocol._start_round,
-    (State.IDLE, PeerSlotOver): NodeProtocol._keep,
+    **{(state, event): handler for state in State for event, handler in _EVENTS_AT_ANY_TIME.items()},
     (State.TRAINING, Trained): NodeProtocol._transmit,
-    (State.TRAINING, PeerSlotOver): NodeProtocol._keep,
+    (State.TRAINING, TrainingFailed): NodeProtocol._give_up,
     (State.LISTENING, PeerSlotOver): NodeProtocol._listen,
-    (State.READY, PeerSlotOver): NodeProtocol._keep,
-    (State.READY, RelayAsked): NodeProtocol._relay,
+    (State.LISTENING, RepeatAsked): NodeProtocol._repeat,
     (State.READY, RepeatAsked): NodeProtocol._repeat,
-    (State.READY, ModelArrived): NodeProtocol._start_round,
+    (State.READY, RelayAsked): NodeProtocol._relay,
 }

@@ -1,6 +1,9 @@
 """The settings of one node."""
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from dncfl.common.faults import Fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,4 +22,7 @@ class NodeSettings:
     device: str | None = None
     trace: str | None = None
     model: str | None = None
-    patience: float = 60.0
+    patience: float = 600.0
+    """seconds without a word from the PS after which the node gives up"""
+    faults: tuple[Fault, ...] = ()
+    fault_log: Path | None = None

@@ -32,13 +32,17 @@ class Model(Protocol):
     """What the PS knows of θ."""
 
     theta: Vector
+    rounds_done: int
 
     @property
     def num_parameters(self) -> int:
         """d, the length of θ."""
 
+    def take(self, step: Step, round: int) -> None:
+        """Make the step of a round."""
+
     def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = ...) -> Step:
-        """A new θ by the recovered messages of a round, tested; the model takes it by `theta = step.theta`."""
+        """A new θ by the recovered messages of a round, tested; the model takes it by `take`."""
 
 
 class GlobalModel:
@@ -53,9 +57,14 @@ class GlobalModel:
         if len(self._test) == 0:
             raise DataError(f"the test set of {config.dataset} is empty")
         self.theta: Vector = to_vector(self._model)
+        self.rounds_done = 0
+
+    def take(self, step: Step, round: int) -> None:
+        """Make the step of a round."""
+        self.theta, self.rounds_done = step.theta, round
 
     def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
-        """A new θ by the recovered messages of a round, tested; the model takes it by `theta = step.theta`.
+        """A new θ by the recovered messages of a round, tested; the model takes it by `take`.
 
         `before_batch` may end it by raising TrainingStopped. Raises ChecksumError for a damaged message, ModelError when the
         model raises an error.

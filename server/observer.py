@@ -14,3 +14,6 @@ class Observer:
 
     def round_done(self, record: RoundRecord) -> None:
         """A round is recorded."""
+
+    def warning(self, text: str) -> None:
+        """Something went wrong, and the run goes on."""

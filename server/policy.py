@@ -16,9 +16,10 @@ def must_repeat(config: Config, attempt: int, involved: Collection[int], recover
     return not involved or set(involved) != set(recoverable)
 
 
-def needs_relays(num_clients: int, recoverable: Collection[int]) -> bool:
-    """Whether another relay slot may still help: not once every message is recoverable.
+def needs_relays(arrived: Collection[int], recoverable: Collection[int]) -> bool:
+    """Whether another relay slot may still help: not once every message that arrived anywhere is recoverable.
 
-    Early stop goes by this alone. So it never changes what is recovered: all relay slots are sent unless nothing is missing.
+    `arrived`: the messages that some node holds, or that take part in an equation; with live nodes these are all. Early stop
+    goes by this alone. So it never changes what is recovered: all relay slots are sent unless nothing is missing.
     """
-    return len(recoverable) < num_clients
+    return not set(arrived) <= set(recoverable)

@@ -12,24 +12,28 @@ Seconds of a round, which add up to `total`:
 
 import asyncio
 import logging
+import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from time import monotonic, perf_counter
+from dataclasses import dataclass, field
+from time import monotonic, perf_counter, sleep
 
 import zmq
 
 from dncfl.common import wire
 from dncfl.common.config import Config
 from dncfl.common.errors import DncflError, NodeFailed, WireError
+from dncfl.common.faults import FaultInjector, seconds_of
 from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.payload import Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
 from dncfl.common.sockets import Socket
+from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
 from dncfl.server import protocol
@@ -41,29 +45,67 @@ from dncfl.server.records import RoundRecord, attempt_figures, local_figures
 log = logging.getLogger(__name__)
 
 
-RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace]], None]
+RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace], Vector], None]
+
+PROBE_SECONDS = 2.0
+"""How long a node may take to show that it lives, when another asks to be it."""
+
+WATCH_SECONDS = 0.25
+
+
+_READY = re.compile(rb"\x01~(\d{1,3})\.(\d{1,19})")
+
+
+@dataclass
+class SignsOfLife:
+    """When a node was last heard, whether it is busy, and when it last made progress (s, monotonic)."""
+
+    heard: float = field(default_factory=monotonic)
+    busy: bool = False
+    progress: int = -1
+    advanced: float = field(default_factory=monotonic)
+
+    def begin(self) -> None:
+        """The node has work to do from now on."""
+        self.busy, self.advanced = True, monotonic()
+
+    def take(self, alive: wire.Alive) -> None:
+        """What the node says of itself."""
+        if (alive.busy, alive.progress) != (self.busy, self.progress):
+            self.busy, self.progress, self.advanced = alive.busy, alive.progress, monotonic()
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Somebody asks to be a node that there is already."""
+
+    joined: protocol.NodeJoined
+    since: float
 
 
 class ServerProcess:
-    """A PS that runs one run from its first node to its last round."""
+    """A PS that runs one run from its first node, after the rounds that the model has done, to its last round."""
 
-    def __init__(self, config: Config, model: Model, record: RecordRound, observer: Observer) -> None:
-        """`record` stores a round, in a thread; the next round starts when it has returned."""
+    def __init__(
+        self, config: Config, model: Model, record: RecordRound, observer: Observer, faults: FaultInjector | None = None
+    ) -> None:
+        """`record` stores a round and its θ, in a thread; the next round starts when it has returned."""
         self._config = config
         self._model = model
         self._record = record
         self._observer = observer
         code = network_code(config)
-        self._protocol = ServerProtocol(config, code)
+        self._faults = faults or FaultInjector([], None)
+        self._protocol = ServerProtocol(config, code, model.rounds_done)
         self._code = code
         self._num_symbols = SIDE_SYMBOLS + model.num_parameters
         self._radio = Radio(code, channel(config), config.clients, self._num_symbols)
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
-        self._ready_topics = {b"\x01" + wire.ready_topic(node): node for node in range(config.clients)}
-        self._addresses: dict[int, bytes] = {}
-        self._last_heard: dict[int, float] = {}
-        self._last_progress = monotonic()
-        self._busy: set[int] = set()
+        self._nodes_by_address: dict[bytes, int] = {}
+        self._signs: dict[int, SignsOfLife] = {}
+        self._contests: dict[int, Contest] = {}
+        self._connected: set[tuple[str, int]] = set()
+        self._last_event = monotonic()
         self._leaving = threading.Event()
         self._bytes: dict[str, Counter[str]] = {"down": Counter(), "up": Counter(), "peers": Counter()}
         self._round_started = 0.0
@@ -72,7 +114,11 @@ class ServerProcess:
     @property
     def counts(self) -> dict[str, int]:
         """Frames that were refused as malformed, and those that came twice or too late."""
-        return {"rejected_frames": self._num_rejected, "stale_frames": self._protocol.num_stale}
+        return {
+            "rejected_frames": self._num_rejected + self._protocol.num_rejected,
+            "damaged_frames": self._radio.num_damaged,
+            "stale_frames": self._protocol.num_stale,
+        }
 
     @contextmanager
     def listening(self, host: str, port: int | None = None, downlink_port: int | None = None) -> Iterator[int]:
@@ -86,6 +132,7 @@ class ServerProcess:
             self._uplink = Socket(context, zmq.SUB)
             self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
             self._uplink.expect_frames_of(2 * self._num_symbols)
+            self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
             control_port = self._control.bind(host, port)
             self._downlink_port = self._downlink.bind(host, downlink_port)
             with ThreadPoolExecutor(1, thread_name_prefix="decode") as self._worker:
@@ -102,6 +149,7 @@ class ServerProcess:
         Raises NodeFailed when a node stops, StorageError when the run folder fails.
         """
         self._observer.waiting(self._protocol.missing)
+        self._started = monotonic()
         stop = wire.Stop(completed=False, reason="it was stopped")
         try:
             await run_beside(
@@ -109,21 +157,25 @@ class ServerProcess:
                 self._control.read(self._take_control),
                 self._downlink.read(self._take_subscription),
                 self._uplink.read(self._take_transmission),
-                self._watch_silence(),
+                self._watch_deadlines(),
             )
             stop = wire.Stop(completed=True, reason="all rounds are done")
         except DncflError as error:
             stop = wire.Stop(completed=False, reason=str(error)[:2000])
             raise
         finally:
-            for address in self._addresses.values():
+            for address in self._nodes_by_address:
                 self._send(address, stop)
+
+    def node_ended(self, node: int, reason: str, *, for_good: bool) -> None:
+        """Tell that the process of a node is over; `for_good`: nobody will start it again."""
+        self._events.put_nowait(protocol.NodeGone(node, reason, for_good))
 
     async def _consume(self) -> None:
         """The run: each event leads to actions, one after the other, until the last round is done."""
         while True:
             event = await self._events.get()
-            self._last_progress = monotonic()
+            self._last_event = monotonic()
             log.debug("%s", event)
             for action in self._protocol.handle(event):
                 if isinstance(action, protocol.Finish):
@@ -139,34 +191,75 @@ class ServerProcess:
     async def _perform(self, action: protocol.Action) -> None:
         match action:
             case protocol.Welcome(node, address):
-                self._addresses[node] = address
-                self._last_heard[node] = monotonic()
+                self._nodes_by_address[address] = node
+                self._signs[node] = SignsOfLife()
                 welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
                 self._send(address, welcome, self._config.to_json().encode())
                 log.info("node %d has joined", node)
             case protocol.Refuse(address, reason):
                 log.warning("refused a node: %s", reason)
                 self._send(address, wire.Refused(reason=reason))
-            case protocol.Introduce(endpoints):
-                hosts, ports = zip(*endpoints, strict=True)
-                for host, port in endpoints:
-                    self._uplink.connect(host, port)
-                self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
-                for address in self._addresses.values():
-                    self._send(address, wire.Peers(hosts=hosts, ports=ports))
-            case protocol.StartRound(round):
+            case protocol.Dismiss(node, member, reason):
+                self._nodes_by_address.pop(member.address, None)
+                self._signs.pop(node, None)
+                if member.endpoint in self._connected:
+                    self._connected.remove(member.endpoint)
+                    self._uplink.disconnect(*member.endpoint)
+                self._observer.warning(f"node {node} is gone: {reason}")
+            case protocol.Warn(text):
+                self._observer.warning(text)
+            case protocol.GiveUp(reason):
+                raise NodeFailed(reason)
+            case protocol.Introduce(edition, members):
+                self._introduce(edition, members)
+            case protocol.StartRound(round, members):
                 log.info("round %d starts", round)
+                await self._meet_faults("before-slot-1", round)
                 self._round_started = perf_counter()
-                self._publish("model", wire.Model(round=round), self._model.theta.astype("<f4", copy=False).data)
+                for node in members:
+                    self._signs[node].begin()
+                theta = self._model.theta.astype("<f4", copy=False).data
+                self._publish("model", wire.Model(round=round, members=members), theta)
+                await self._meet_faults("after-slot-1", round)
             case protocol.AskRelay(round, attempt, slot):
+                await self._meet_faults(f"before-slot-{slot}", round)
                 self._publish("control", wire.RelaySlot(round=round, attempt=attempt, slot=slot))
-            case protocol.AskRepeat(round, attempt):
+                await self._meet_faults(f"after-slot-{slot}", round)
+            case protocol.AskRepeat(round, attempt, members):
                 log.info("round %d needs attempt %d", round, attempt)
-                self._publish("control", wire.Repeat(round=round, attempt=attempt))
+                self._publish("control", wire.Repeat(round=round, attempt=attempt, members=members))
+            case protocol.EndWaiting(round, attempt, senders):
+                self._publish("control", wire.StopWaiting(round=round, attempt=attempt, senders=senders))
             case protocol.CloseRound(round):
+                await self._meet_faults("before-decode", round)
                 loop, traffic = asyncio.get_running_loop(), self._traffic()
                 self._observer.round_done(await loop.run_in_executor(self._worker, self._close_round, action, traffic))
+                await self._meet_faults("after-checkpoint", round)
                 self._events.put_nowait(protocol.RoundClosed(round))
+
+    async def _meet_faults(self, point: str, round: int) -> None:
+        for fault in self._faults.strike(point, round):
+            await asyncio.sleep(seconds_of(fault))
+
+    def _meet_faults_here(self, point: str, round: int) -> None:
+        for fault in self._faults.strike(point, round):
+            sleep(seconds_of(fault))  # in the thread that closes the round
+
+    def _introduce(self, edition: int, members: Mapping[int, protocol.Member]) -> None:
+        for member in members.values():
+            if member.endpoint not in self._connected:
+                self._connected.add(member.endpoint)
+                self._uplink.connect(*member.endpoint)
+        hosts, ports = zip(*(member.endpoint for member in members.values()), strict=True)
+        peers = wire.Peers(
+            edition=edition,
+            nodes=tuple(members),
+            incarnations=tuple(member.incarnation for member in members.values()),
+            hosts=hosts,
+            ports=ports,
+        )
+        for member in members.values():
+            self._send(member.address, peers)
 
     def _traffic(self) -> dict[str, dict[str, int]]:
         """The bytes since the last call, by direction and kind."""
@@ -180,6 +273,7 @@ class ServerProcess:
         reports = action.reports
         collected = perf_counter()
         messages = action.decoder.messages()
+        self._meet_faults_here("after-decode", action.round)
         decoded = perf_counter()
         step = self._model.step(messages, action.round, self._stop_when_leaving)
         training, quantise = max(((r.train_seconds, r.encode_seconds) for r in reports), key=sum)
@@ -203,8 +297,9 @@ class ServerProcess:
                 "total": perf_counter() - self._round_started,
             },
         )
-        self._record(record, action.attempts)
-        self._model.theta = step.theta
+        self._meet_faults_here("before-checkpoint", action.round)
+        self._record(record, action.attempts, step.theta)
+        self._model.take(step, action.round)
         return record
 
     def _stop_when_leaving(self) -> None:
@@ -223,57 +318,94 @@ class ServerProcess:
         self._take_header(bytes(frames[0]), header)
 
     def _take_header(self, address: bytes, header: wire.FromNode) -> None:
-        node = next((node for node, known in self._addresses.items() if known == address), None)
-        if node is not None:
-            self._last_heard[node] = monotonic()
         if isinstance(header, wire.Join):
-            self._events.put_nowait(protocol.NodeJoined(header.node, address, (header.host, header.port)))
-        elif isinstance(header, wire.Alive):
-            if node is not None:
-                (self._busy.add if header.busy else self._busy.discard)(node)
+            self._take_join(address, header)
+            return
+        node = self._nodes_by_address.get(address)
+        if node is None:
+            self._send(address, wire.Rejoin())
+            return
+        self._signs[node].heard = monotonic()
+        if (contest := self._contests.pop(node, None)) is not None:
+            self._events.put_nowait(contest.joined)  # which the protocol refuses, since this node is alive
+        if isinstance(header, wire.Alive):
+            self._signs[node].take(header)
             self._send(address, wire.Alive())
-        elif node is None or header.node != node:
-            self._reject(WireError(f"{header.kind} of node {header.node} from somebody else"))
+        elif header.node != node:
+            self._reject(WireError(f"{header.kind} of node {header.node} from node {node}"))
         elif isinstance(header, wire.Failed):
-            raise NodeFailed(f"node {node} failed: {header.reason}")
+            self._events.put_nowait(protocol.NodeGone(node, f"node {node} failed: {header.reason}"))
+        elif isinstance(header, wire.TrainingFailed):
+            self._signs[node].busy = False
+            self._events.put_nowait(protocol.TrainingFailed(node, header.round, header.reason))
+        elif isinstance(header, wire.Loaded):
+            self._events.put_nowait(protocol.NodeLoaded(node))
         elif isinstance(header, wire.Connected):
-            self._events.put_nowait(protocol.NodeConnected(node))
+            self._events.put_nowait(protocol.NodeConnected(node, header.edition))
         elif len(header.heard) != self._config.clients:
             self._reject(WireError(f"a report about {len(header.heard)} nodes"))
         else:
+            self._signs[node].busy = False
             self._bytes["peers"]["message"] += header.bytes_from_peers
             self._events.put_nowait(protocol.ReportArrived(header))
 
+    def _take_join(self, address: bytes, header: wire.Join) -> None:
+        """Somebody asks to be a node; if there is one, that must show that it lives, or else gives way."""
+        joined = protocol.NodeJoined(header.node, header.incarnation, address, (header.host, header.port))
+        member = self._protocol.members.get(header.node)
+        if member is None or member.incarnation == header.incarnation:
+            self._events.put_nowait(joined)
+        elif header.node not in self._contests:
+            self._contests[header.node] = Contest(joined, monotonic())
+            self._send(member.address, wire.Ping())
+
     def _take_subscription(self, frames: list[Buffer]) -> None:
         """Subscriptions to the downlink: a node's own topic confirms that it hears θ."""
-        if (node := self._ready_topics.get(bytes(frames[0]))) is not None:
-            self._events.put_nowait(protocol.DownlinkHeard(node))
+        if match := _READY.fullmatch(bytes(frames[0])):
+            self._events.put_nowait(protocol.DownlinkHeard(int(match[1]), int(match[2])))
 
     def _take_transmission(self, frames: list[Buffer]) -> None:
         try:
             reception = self._radio.receive(frames)
+            header = reception.header
+            member = self._protocol.members.get(header.sender)
+            if member is None or member.incarnation != header.incarnation:
+                raise WireError(f"a transmission of another life of node {header.sender}")
         except WireError as error:
             self._reject(error)
             return
-        header = reception.header
         kind = "message" if header.slot == 1 else "codeword"
         self._bytes["up"][kind] += sum(map(len, frames))
         place = (header.sender, header.round, header.attempt, header.slot)
         self._events.put_nowait(protocol.SlotOver(*place, reception.outcome, header.messages, reception.payload))
 
-    async def _watch_silence(self) -> None:
-        """Raise NodeFailed when a node is silent, or all are idle and nothing comes, for longer than the run's patience."""
-        patience = self._config.patience
+    async def _watch_deadlines(self) -> None:
+        """Tell the protocol who is silent or stuck for too long, and when nothing comes any more."""
+        config = self._config
         while True:
-            await asyncio.sleep(patience / 10)
+            await asyncio.sleep(min(WATCH_SECONDS, config.slot_patience / 4))
             now = monotonic()
-            silent = [node for node, heard in self._last_heard.items() if now - heard > patience]
-            if silent:
-                raise NodeFailed(f"node {silent[0]} has been silent for {patience:g} s and counts as gone")
-            if self._busy:
-                self._last_progress = now
-            if (awaited := self._protocol.awaited) and now - self._last_progress > patience:
-                raise NodeFailed(f"nothing has come for {patience:g} s though no node is busy; missing: {awaited}")
+            for node, signs in list(self._signs.items()):
+                if now - signs.heard > config.patience:
+                    self._lose(node, f"it has been silent for {config.patience:g} s")
+                elif signs.busy and now - signs.advanced > config.training_patience:
+                    self._lose(node, f"it has made no progress for {config.training_patience:g} s")
+            for node, contest in list(self._contests.items()):
+                if now - contest.since > PROBE_SECONDS:
+                    del self._contests[node]
+                    self._lose(node, "another has taken its place, and it did not answer")
+                    self._events.put_nowait(contest.joined)
+            if any(self._signs[node].busy for node in self._protocol.awaited if node in self._signs):
+                self._last_event = now
+            joining = self._protocol.state is protocol.State.JOINING
+            late = self._protocol.awaited and now - self._last_event > config.slot_patience
+            if late or (joining and now - self._started > config.join_patience):
+                self._last_event = self._started = now
+                self._events.put_nowait(protocol.Expired(self._protocol.place))
+
+    def _lose(self, node: int, reason: str) -> None:
+        self._signs.pop(node, None)
+        self._events.put_nowait(protocol.NodeGone(node, reason))
 
     def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
         encoded = wire.encode(header)

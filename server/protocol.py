@@ -1,16 +1,21 @@
 """The server's side of the protocol: events in, actions out; no sockets, no clocks.
 
-    JOINING     until every node has joined, then all are introduced to each other
-    CONNECTING  until every subscription is confirmed in both directions, then round 1 starts
+    JOINING     until every node has joined and loaded its data: then all are introduced to each other
+    CONNECTING  until every subscription among the members is confirmed: then the round starts
     COLLECTING  until every open slot of every node is over and every node has reported: then open the next relay slot,
                 repeat, or close the round
     CLOSING     while the new model is made and measured: then the next round, or the end
     DONE
 
 Equations go into the decoder as they arrive, so that what is recoverable is known at any moment.
+
+Who has a clock tells of a deadline by `Expired`: nothing has come for too long. Then what is awaited counts as lost, and
+the run goes on. A node that is gone (`NodeGone`) is as in outage on all its links from then on. It may come back, as a
+new incarnation, at the beginning of a round; so may a node that is late. Below `min_nodes` the run ends.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -19,10 +24,12 @@ from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ProtocolError
 from dncfl.common.payload import Payload
-from dncfl.common.trace import AttemptTrace, letters
+from dncfl.common.trace import NOT_LISTENED, AttemptTrace, letters
 from dncfl.common.wire import Report
 from dncfl.server.decoder import Decoder
 from dncfl.server.policy import must_repeat, needs_relays
+
+Place = tuple["State", int, int, int, int, bool]
 
 
 class State(Enum):
@@ -40,15 +47,24 @@ class NodeJoined:
     """Somebody who can be reached at `address` asks to be node `node`, with publications at `endpoint`, a host and port."""
 
     node: int
+    incarnation: int
     address: bytes
     endpoint: tuple[str, int]
 
 
 @dataclass(frozen=True)
-class NodeConnected:
-    """All who must hear this node have subscribed."""
+class NodeLoaded:
+    """This node has its data and model."""
 
     node: int
+
+
+@dataclass(frozen=True)
+class NodeConnected:
+    """All members of this edition of the list have subscribed to this node, and the PS has."""
+
+    node: int
+    edition: int
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,25 @@ class DownlinkHeard:
     """This node has subscribed to the downlink."""
 
     node: int
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class NodeGone:
+    """This node is dead, or counts as dead. `for_good`: nobody will start it again, so that nobody need wait for it."""
+
+    node: int
+    reason: str
+    for_good: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingFailed:
+    """Training raised an error at this node; it takes no part in the round."""
+
+    node: int
+    round: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -79,13 +114,44 @@ class ReportArrived:
 
 
 @dataclass(frozen=True)
+class Expired:
+    """Nothing of what is awaited at this place has come for too long; see `ServerProtocol.place`."""
+
+    place: "Place"
+
+
+@dataclass(frozen=True)
 class RoundClosed:
     """The new model of the round is made, measured and recorded."""
 
     round: int
 
 
-Event = NodeJoined | NodeConnected | DownlinkHeard | SlotOver | ReportArrived | RoundClosed
+Event = (
+    NodeJoined
+    | NodeLoaded
+    | NodeConnected
+    | DownlinkHeard
+    | NodeGone
+    | TrainingFailed
+    | SlotOver
+    | ReportArrived
+    | Expired
+    | RoundClosed
+)
+
+
+@dataclass
+class Member:
+    """One life of a node, as the PS knows it."""
+
+    incarnation: int
+    address: bytes
+    endpoint: tuple[str, int]
+    loaded: bool = False
+    hears: bool = False
+    edition: int = 0
+    """of the list of members whose subscriptions it has confirmed"""
 
 
 @dataclass(frozen=True)
@@ -105,17 +171,28 @@ class Refuse:
 
 
 @dataclass(frozen=True)
-class Introduce:
-    """Tell all nodes the endpoints of all, and subscribe to them."""
+class Dismiss:
+    """Hear this life of a node no more."""
 
-    endpoints: tuple[tuple[str, int], ...]
+    node: int
+    member: Member
+    reason: str
+
+
+@dataclass(frozen=True)
+class Introduce:
+    """Tell all members of each other, and subscribe to them."""
+
+    edition: int
+    members: Mapping[int, Member]
 
 
 @dataclass(frozen=True)
 class StartRound:
-    """Publish the global model."""
+    """Publish the global model to those who take part."""
 
     round: int
+    members: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -129,10 +206,27 @@ class AskRelay:
 
 @dataclass(frozen=True)
 class AskRepeat:
-    """Ask all nodes for another attempt."""
+    """Ask those who still take part for another attempt."""
 
     round: int
     attempt: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EndWaiting:
+    """Tell all nodes not to wait for slot 1 of these senders."""
+
+    round: int
+    attempt: int
+    senders: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Tell the user of what went wrong while the run goes on."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -147,178 +241,361 @@ class CloseRound:
 
 
 @dataclass(frozen=True)
+class GiveUp:
+    """Too few nodes are left: end the run."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Finish:
     """All rounds are done."""
 
 
-Action = Welcome | Refuse | Introduce | StartRound | AskRelay | AskRepeat | CloseRound | Finish
+Action = (
+    Welcome
+    | Refuse
+    | Dismiss
+    | Introduce
+    | StartRound
+    | AskRelay
+    | AskRepeat
+    | EndWaiting
+    | Warn
+    | CloseRound
+    | GiveUp
+    | Finish
+)
 
 
 class ServerProtocol:
     """What the PS does next, given what has arrived."""
 
-    def __init__(self, config: Config, code: DiversityNetworkCode) -> None:
+    def __init__(self, config: Config, code: DiversityNetworkCode, rounds_done: int = 0) -> None:
+        """A run from its beginning, or after so many rounds."""
         self.state = State.JOINING
         self.num_stale = 0
+        self.num_rejected = 0
+        self.members: dict[int, Member] = {}
         self._config = config
         self._code = code
-        self._endpoints: dict[int, tuple[str, int]] = {}
-        self._connected: set[int] = set()
-        self._hearing: set[int] = set()
-        self._round = 0
+        self._nodes = range(code.num_clients)
+        self._expected = set(self._nodes)
+        self._edition = 0
+        self._introduced: dict[int, Member] = {}
+        self._round = rounds_done
         self._attempt = 0
         self._last_open_slot = 0
+        self._active: set[int] = set()
+        self._silent: set[int] = set()
+        self._pressed = False
         self._decoder = Decoder(code.num_clients, code.p)
         self._direct: set[int] = set()
+        self._held: dict[int, set[int]] = defaultdict(set)
         self._slots: dict[tuple[int, int], Outcome] = {}
+        self._num_over: Counter[int] = Counter()
+        self._early: dict[int, list[SlotOver]] = defaultdict(list)
         self._reports: dict[int, Report] = {}
         self._traces: list[AttemptTrace] = []
+        self._reasons: dict[int, str] = {}
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The nodes that are not ready for the first round."""
-        return tuple(m for m in range(self._code.num_clients) if m not in self._connected & self._hearing)
+        """The nodes that are not ready for the next round."""
+        if self.state is State.CONNECTING:
+            return tuple(m for m, member in self._introduced.items() if not self._is_ready(member))
+        return tuple(m for m in self._nodes if m not in self.members or not self.members[m].loaded)
 
     @property
-    def awaited(self) -> str:
-        """What the run waits for, in words; empty while it waits for nobody on the air."""
-        nodes = range(self._code.num_clients)
+    def awaited(self) -> frozenset[int]:
+        """The nodes that something on the air is awaited from."""
         if self.state is State.CONNECTING:
-            return f"the connections of nodes {', '.join(map(str, self.missing))}"
+            return frozenset(self.missing)
         if self.state is State.COLLECTING:
-            slots = range(1, self._last_open_slot + 1)
-            missing = [f"slot {s} of node {m}" for m in nodes for s in slots if (m, s) not in self._slots]
-            missing += [f"the report of node {m}" for m in nodes if m not in self._reports]
-            return f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}"
-        return ""
+            late = {m for m in self._active - self._silent if self._num_over[m] < self._last_open_slot}
+            return frozenset(late | (self._active - self._reports.keys()))
+        return frozenset()
+
+    @property
+    def place(self) -> Place:
+        """What is waited for at the moment: a deadline that was set elsewhere in the run means nothing here."""
+        return self.state, self._edition, self._round, self._attempt, self._last_open_slot, self._pressed
 
     @property
     def progress(self) -> tuple[int, int, int, int]:
         """Where communication stands: round, attempt, how many open slots of all nodes are over, of how many."""
-        return self._round, self._attempt, len(self._slots), self._code.num_clients * self._last_open_slot
+        return self._round, self._attempt, len(self._slots), len(self._active) * self._last_open_slot
 
     def handle(self, event: Event) -> list[Action]:
         """The actions that an event leads to. Raises ProtocolError for one that cannot happen in this state."""
+        if isinstance(event, Expired) and event.place != self.place:
+            return []
         handler = _TRANSITIONS.get((self.state, type(event)))
         if handler is None:
             raise ProtocolError(f"PS: {event} cannot happen in {self.state.name}, round {self._round}")
         return handler(self, event)
 
     def _join(self, event: NodeJoined) -> list[Action]:
-        num_clients = self._code.num_clients
-        if event.node >= num_clients:
-            return [Refuse(event.address, f"there is no node {event.node}: the run has nodes 0..{num_clients - 1}")]
-        if event.node in self._endpoints:
-            host, port = self._endpoints[event.node]
+        if event.node not in self._nodes:
+            return [Refuse(event.address, f"there is no node {event.node}: the run has nodes 0..{len(self._nodes) - 1}")]
+        if (member := self.members.get(event.node)) is not None:
+            if member.incarnation == event.incarnation:
+                return self._count_stale(event)
+            host, port = member.endpoint
             return [Refuse(event.address, f"node {event.node} has joined already, from {host}:{port}")]
-        self._endpoints[event.node] = event.endpoint
-        if len(self._endpoints) < num_clients:
-            return [Welcome(event.node, event.address)]
-        self.state = State.CONNECTING
-        endpoints = tuple(self._endpoints[m] for m in range(num_clients))
-        return [Welcome(event.node, event.address), Introduce(endpoints)]
+        self.members[event.node] = Member(event.incarnation, event.address, event.endpoint)
+        self._expected.add(event.node)
+        self._reasons.pop(event.node, None)
+        return [Welcome(event.node, event.address)]
 
-    def _refuse(self, event: NodeJoined) -> list[Action]:
-        return [Refuse(event.address, f"all {self._code.num_clients} nodes of the run have joined already")]
+    def _load(self, event: NodeLoaded) -> list[Action]:
+        if event.node in self.members:
+            self.members[event.node].loaded = True
+        return self._introduce_when_all_are_here() if self.state is State.JOINING else []
+
+    def _introduce_when_all_are_here(self) -> list[Action]:
+        here = {m for m, member in self.members.items() if member.loaded}
+        return [] if self._expected - here else self._begin()
+
+    def _stop_joining(self, event: Expired) -> list[Action]:
+        missing = [m for m in self._expected if m not in self.members or not self.members[m].loaded]
+        return [Warn(f"the run starts without {_listed(missing)}, which did not come in time"), *self._begin()]
+
+    def _begin(self) -> list[Action]:
+        """The next round, after introductions where the members have changed."""
+        loaded = {m: self.members[m] for m in sorted(self.members) if self.members[m].loaded}
+        if (gone := self._give_up_below(len(loaded), "did not join")) or loaded == self._introduced:
+            return gone or self._start_round()
+        self.state = State.CONNECTING
+        self._edition += 1
+        self._introduced = loaded
+        return [Introduce(self._edition, dict(loaded))]
 
     def _connect(self, event: NodeConnected) -> list[Action]:
-        self._connected.add(event.node)
+        if event.node in self.members:
+            self.members[event.node].edition = event.edition
         return self._start_when_ready()
 
     def _hear_downlink(self, event: DownlinkHeard) -> list[Action]:
-        self._hearing.add(event.node)
+        member = self.members.get(event.node)
+        if member is None or member.incarnation != event.incarnation:
+            return self._count_stale(event)
+        member.hears = True
         return self._start_when_ready()
 
+    def _is_ready(self, member: Member) -> bool:
+        return member.hears and member.edition == self._edition
+
     def _start_when_ready(self) -> list[Action]:
-        return [] if self.missing else self._start_round()
+        return [] if self.state is not State.CONNECTING or self.missing else self._start_round()
+
+    def _start_anyway(self, event: Expired) -> list[Action]:
+        """Who does not hear the PS cannot take part; other connections that do not come are links that lose everything."""
+        missing = self.missing
+        dismissed = [
+            action for m in missing if not self.members[m].hears for action in self._dismiss(m, "it does not hear the PS")
+        ]
+        if gone := self._give_up_below(len(self._introduced), "cannot be reached"):
+            return [*dismissed, *gone]
+        return [
+            *dismissed,
+            Warn(f"the round starts though connections of {_listed(missing)} are missing"),
+            *self._start_round(),
+        ]
 
     def _start_round(self) -> list[Action]:
         self.state = State.COLLECTING
         self._round += 1
+        self._active = set(self._introduced)
         self._decoder = Decoder(self._code.num_clients, self._code.p)
         self._direct = set()
+        self._held = defaultdict(set)
         self._traces = []
         self._start_attempt(1)
-        return [StartRound(self._round)]
+        return [StartRound(self._round, tuple(self._introduced))]
 
     def _start_attempt(self, attempt: int) -> None:
         self._attempt = attempt
         self._last_open_slot = 1 if self._config.early_stop else 1 + self._code.relay_slots
+        self._pressed = False
         self._slots = {}
+        self._num_over = Counter()
+        self._early = defaultdict(list)
         self._reports = {}
 
     def _end_slot(self, event: SlotOver) -> list[Action]:
-        place = (event.sender, event.slot)
-        if (event.round, event.attempt) != (self._round, self._attempt) or place in self._slots:
+        sender, place = event.sender, (event.sender, event.slot)
+        self._silent.discard(sender)
+        early = any(other.slot == event.slot for other in self._early[sender])
+        is_due = (event.round, event.attempt) == (self._round, self._attempt) and event.slot <= self._last_open_slot
+        if not is_due or sender not in self._active or place in self._slots or early:
             return self._count_stale(event)
-        self._slots[place] = event.outcome
+        if event.slot > 1 and sender not in self._reports:
+            self._early[sender].append(event)  # what it holds is known only by its report
+            return []
+        self._take(event)
+        return self._close_when_complete()
+
+    def _come_late(self, event: SlotOver) -> list[Action]:
+        self._silent.discard(event.sender)
+        return self._count_stale(event)
+
+    def _take(self, event: SlotOver) -> None:
+        self._num_over[event.sender] += 1
+        if event.slot > 1 and set(event.messages) != self._held[event.sender]:
+            self.num_rejected += 1  # a codeword of what the sender does not hold
+            self._slots[event.sender, event.slot] = Outcome.LOST
+            return
+        self._slots[event.sender, event.slot] = event.outcome
         if event.payload is not None:
             self._decoder.add(self._code.coefficients(event.sender, event.slot, event.messages), event.payload)
             if event.slot == 1:
                 self._direct.add(event.sender)
-        return self._close_when_complete()
 
     def _take_report(self, event: ReportArrived) -> list[Action]:
         report = event.report
-        if (report.round, report.attempt) != (self._round, self._attempt) or report.node in self._reports:
+        is_due = (report.round, report.attempt) == (self._round, self._attempt)
+        if not is_due or report.node not in self._active or report.node in self._reports:
             return self._count_stale(event)
         self._reports[report.node] = report
+        self._held[report.node] |= {m for m, letter in enumerate(report.heard) if letter == Outcome.DELIVERED.value}
+        self._held[report.node].add(report.node)
+        for codeword in self._early.pop(report.node, []):
+            self._take(codeword)
         return self._close_when_complete()
 
     def _close_when_complete(self) -> list[Action]:
-        num_clients = self._code.num_clients
-        if len(self._reports) < num_clients or len(self._slots) < num_clients * self._last_open_slot:
+        if len(self._reports) < len(self._active) or self.awaited:
             return []
-        if self._last_open_slot <= self._code.relay_slots and needs_relays(num_clients, self._decoder.recoverable()):
+        if not self._reports:
+            return [GiveUp("no node is left that takes part in the round")]
+        arrived = set().union(*(self._held[m] for m in self._reports), self._decoder.involved)
+        if self._last_open_slot <= self._code.relay_slots and needs_relays(arrived, self._decoder.recoverable()):
             self._last_open_slot += 1
             return [AskRelay(self._round, self._attempt, self._last_open_slot)]
         self._traces.append(self._trace())
         if must_repeat(self._config, self._attempt, self._decoder.involved, self._decoder.recoverable()):
             self._start_attempt(self._attempt + 1)
-            return [AskRepeat(self._round, self._attempt)]
+            return [AskRepeat(self._round, self._attempt, tuple(sorted(self._active)))]
         self.state = State.CLOSING
-        reports = tuple(self._reports[m] for m in range(num_clients))
+        reports = tuple(self._reports[m] for m in sorted(self._reports))
         direct = tuple(sorted(self._direct))
         return [CloseRound(self._round, self._decoder, direct, tuple(self._traces), reports)]
 
     def _trace(self) -> AttemptTrace:
-        clients, relay_slots = range(self._code.num_clients), range(2, self._last_open_slot + 1)
+        slots = range(2, self._last_open_slot + 1)
+        lost = Outcome.LOST
         return AttemptTrace(
             round=self._round,
             attempt=self._attempt,
-            slot1=tuple("".join(self._reports[k].heard[m] for k in clients) + self._slots[m, 1].value for m in clients),
-            relay=tuple(letters(self._slots[m, slot] for slot in relay_slots) for m in clients),
+            slot1=tuple(
+                "".join(self._letter(m, k) for k in self._nodes) + self._slots.get((m, 1), lost).value for m in self._nodes
+            ),
+            relay=tuple(letters(self._slots.get((m, slot), lost) for slot in slots) for m in self._nodes),
         )
 
+    def _letter(self, sender: int, receiver: int) -> str:
+        if sender == receiver or not self._code.relay_slots:
+            return NOT_LISTENED
+        return self._reports[receiver].heard[sender] if receiver in self._reports else Outcome.LOST.value
+
+    def _go_on_without_late_ones(self, event: Expired) -> list[Action]:
+        """First nobody waits for slot 1 any more; then what still has not come is lost, and who has not reported is out."""
+        without_report = self._active - self._reports.keys()
+        if without_report and not self._pressed:
+            self._pressed = True
+            senders = tuple(sorted(self._introduced))
+            return [EndWaiting(self._round, self._attempt, senders)]
+        late = self.awaited
+        self._active -= without_report
+        self._silent |= late & self._active
+        return [Warn(f"round {self._round}: transmissions of {_listed(late)} are lost"), *self._close_when_complete()]
+
+    def _fail_training(self, event: TrainingFailed) -> list[Action]:
+        if event.round != self._round or event.node not in self._active or self.state is not State.COLLECTING:
+            return self._count_stale(event)
+        warning = Warn(f"node {event.node} takes no part in round {event.round}: {event.reason}")
+        left = len(self._active) - 1
+        return [
+            warning,
+            *self._leave_out(event.node),
+            *(self._give_up_below(left, event.reason) or self._close_when_complete()),
+        ]
+
+    def _leave_out(self, node: int) -> list[Action]:
+        """Count what this node would have sent from now on in this round as lost."""
+        self._active.discard(node)
+        return [EndWaiting(self._round, self._attempt, (node,))]
+
+    def _lose(self, event: NodeGone) -> list[Action]:
+        if event.for_good:
+            self._expected.discard(event.node)
+        took_part = event.node in self._active and self.state is State.COLLECTING
+        actions = self._dismiss(event.node, event.reason)
+        reason = self._reasons.setdefault(event.node, event.reason)  # the first is the node's own, if it told one
+        if self.state is State.JOINING:
+            if gone := self._give_up_below(len(self._expected), reason):
+                return [*actions, *gone]
+            return [*actions, *(self._introduce_when_all_are_here() if self._expected else [])]
+        if gone := self._give_up_below(len(self.members), reason):
+            return [*actions, *gone]
+        if self.state is State.CONNECTING:
+            self._introduced = {}  # the others wait for its subscriptions: introduce them anew
+            return [*actions, *self._begin()]
+        if took_part:
+            return [*actions, *self._leave_out(event.node), *self._close_when_complete()]
+        return actions
+
+    def _dismiss(self, node: int, reason: str) -> list[Action]:
+        self._silent.discard(node)
+        if node in self.members:
+            self._reasons[node] = reason
+        member = self.members.pop(node, None)
+        if self._introduced.get(node) is member:
+            self._introduced.pop(node, None)
+        return [] if member is None else [Dismiss(node, member, reason)]
+
+    def _give_up_below(self, num_left: int, reason: str) -> list[Action]:
+        if num_left >= self._config.min_nodes:
+            return []
+        left = f"{num_left} of {len(self._nodes)} nodes {'is' if num_left == 1 else 'are'} left"
+        return [GiveUp(f"{left}, fewer than min_nodes = {self._config.min_nodes}; the last to go: {reason}")]
+
     def _go_on(self, event: RoundClosed) -> list[Action]:
+        self._active = set()
         if event.round < self._config.rounds:
-            return self._start_round()
+            return self._begin()
         self.state = State.DONE
         return [Finish()]
 
-    def _hear_again(self, event: DownlinkHeard) -> list[Action]:
-        """A node whose connection broke has subscribed once more."""
-        return []
-
     def _count_stale(self, event: Event) -> list[Action]:
-        """Duplicates, and what belongs to a past round or attempt, change nothing."""
+        """Duplicates, and what belongs to a past round, attempt or life, change nothing."""
         self.num_stale += 1
         return []
 
 
+def _listed(nodes: Iterable[int]) -> str:
+    numbers = sorted(nodes)
+    return ("node " if len(numbers) == 1 else "nodes ") + ", ".join(map(str, numbers))
+
+
+_EVENTS_AT_ANY_TIME: Mapping[type[Event], Callable[..., list[Action]]] = {
+    NodeJoined: ServerProtocol._join,
+    NodeLoaded: ServerProtocol._load,
+    NodeConnected: ServerProtocol._connect,
+    DownlinkHeard: ServerProtocol._hear_downlink,
+    NodeGone: ServerProtocol._lose,
+    TrainingFailed: ServerProtocol._fail_training,
+    SlotOver: ServerProtocol._come_late,
+    ReportArrived: ServerProtocol._count_stale,
+}
+
 _TRANSITIONS: Mapping[tuple[State, type[Event]], Callable[..., list[Action]]] = {
-    (State.JOINING, NodeJoined): ServerProtocol._join,
-    (State.JOINING, DownlinkHeard): ServerProtocol._hear_downlink,
-    (State.CONNECTING, NodeJoined): ServerProtocol._refuse,
-    (State.CONNECTING, DownlinkHeard): ServerProtocol._hear_downlink,
-    (State.CONNECTING, NodeConnected): ServerProtocol._connect,
-    (State.COLLECTING, NodeJoined): ServerProtocol._refuse,
-    (State.COLLECTING, DownlinkHeard): ServerProtocol._hear_again,
+    **{(state, event): handler for state in State for event, handler in _EVENTS_AT_ANY_TIME.items()},
+    (State.JOINING, Expired): ServerProtocol._stop_joining,
+    (State.CONNECTING, Expired): ServerProtocol._start_anyway,
+    (State.COLLECTING, Expired): ServerProtocol._go_on_without_late_ones,
     (State.COLLECTING, SlotOver): ServerProtocol._end_slot,
     (State.COLLECTING, ReportArrived): ServerProtocol._take_report,
-    (State.CLOSING, NodeJoined): ServerProtocol._refuse,
-    (State.CLOSING, DownlinkHeard): ServerProtocol._hear_again,
-    (State.CLOSING, SlotOver): ServerProtocol._count_stale,
-    (State.CLOSING, ReportArrived): ServerProtocol._count_stale,
     (State.CLOSING, RoundClosed): ServerProtocol._go_on,
 }

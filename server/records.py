@@ -1,6 +1,6 @@
 """What is recorded of a round and of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -44,6 +44,11 @@ class RoundRecord:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+    @classmethod
+    def of_dict(cls, values: Mapping[str, Any]) -> "RoundRecord":
+        """The record in a line of metrics.jsonl. Raises TypeError or KeyError for another one."""
+        return cls(**{**values, "recovered": tuple(values["recovered"]), "direct": tuple(values["direct"])})
 
 
 class LocalFigures(Protocol):

@@ -1,61 +1,165 @@
 """The run folder: everything that a run leaves behind. Its files are described in `dncfl.server.files`."""
 
+import fcntl
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save  # a format for tensors that runs no code when read
+from safetensors import SafetensorError, safe_open  # a format for tensors that runs no code when read
+from safetensors.numpy import save
 
 from dncfl.common.config import Config
 from dncfl.common.errors import StorageError
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
-from dncfl.server.files import CONFIG, METRICS, MODEL, SUMMARY, TRACE
+from dncfl.server.files import CHECKPOINT, CONFIG, FAULTS, METRICS, MODEL, SUMMARY, TRACE
 from dncfl.server.records import RoundRecord
 
 
-class RunFolder:
-    """A new folder for one run; every line is on disk before the next round starts."""
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands: θ after its first rounds, and what is recorded of these."""
 
-    def __init__(self, config: Config) -> None:
-        """Create the folder that the configuration names, or a new one under runs/.
+    theta: Vector | None
+    """None before the first round is done"""
+    records: list[RoundRecord]
+
+    @property
+    def rounds_done(self) -> int:
+        """How many rounds are done."""
+        return len(self.records)
+
+
+class RunFolder:
+    """The folder of one run, held by one process; every round is on disk before the next one starts."""
+
+    def __init__(self, path: Path, is_new: bool) -> None:
+        """Hold a folder that is there. Raises StorageError when another process does."""
+        self.path = path
+        self._is_new = is_new
+        with _storage_errors(path):
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(self._descriptor)
+                raise StorageError(f"the run folder {path} is in use by another dncfl") from None
+
+    @classmethod
+    def create(cls, config: Config) -> "RunFolder":
+        """The folder that the configuration names, or a new one under runs/.
 
         Raises StorageError when it cannot be made, or holds something already: nothing is ever overwritten.
         """
-        self.path = Path(config.out) if config.out is not None else _new_name(config)
-        self._is_new = config.out is None or not self.path.exists()
-        with _storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            if any(self.path.iterdir()):
-                raise StorageError(f"the run folder {self.path} is not empty; nothing is overwritten, choose another --out")
-            (self.path / CONFIG).write_text(config.to_toml())
+        path = Path(config.out) if config.out is not None else _new_name(config)
+        with _storage_errors(path):
+            is_new = config.out is None or not path.exists()
+            path.mkdir(parents=True, exist_ok=True)
+            folder = cls(path, is_new)
+            if any(path.iterdir()):
+                folder.close()
+                raise StorageError(f"the run folder {path} is not empty; nothing is overwritten, choose another --out")
+            (path / CONFIG).write_text(config.to_toml())
             for name in (METRICS, TRACE):
-                (self.path / name).touch()
+                (path / name).touch()
+        return folder
+
+    @classmethod
+    def reopen(cls, path: Path, config: Config) -> tuple["RunFolder", Checkpoint]:
+        """The folder of a run that goes on with `config`, and where it stands; what was recorded beyond that is taken back.
+
+        Raises StorageError when it cannot be read or is in use.
+        """
+        folder = cls(path, is_new=False)
+        try:
+            with _storage_errors(path):
+                checkpoint = folder._read_checkpoint()
+                for name in (METRICS, TRACE):
+                    _keep_rounds(path / name, checkpoint.rounds_done)
+                folder._replace(CONFIG, config.to_toml().encode())
+        except BaseException:
+            folder.close()
+            raise
+        return folder, checkpoint
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        os.close(self._descriptor)
 
     def add_round(self, record: RoundRecord, attempts: Iterable[AttemptTrace]) -> None:
         """Append a round. Raises StorageError."""
         with _storage_errors(self.path):
-            with (self.path / TRACE).open("a") as trace:
-                trace.writelines(attempt.model_dump_json() + "\n" for attempt in attempts)
-            with (self.path / METRICS).open("a") as metrics:
-                metrics.write(json.dumps(record.as_dict()) + "\n")
+            for name, lines in (
+                (TRACE, [attempt.model_dump_json() for attempt in attempts]),
+                (METRICS, [json.dumps(record.as_dict())]),
+            ):
+                with (self.path / name).open("a") as file:
+                    file.writelines(line + "\n" for line in lines)
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    def checkpoint(self, theta: Vector, round: int) -> None:
+        """Make this the place where the run goes on; the one before stays until this is on disk. Raises StorageError."""
+        with _storage_errors(self.path):
+            self._replace(CHECKPOINT, save({"theta": theta}, {"round": str(round)}))
+
+    def _read_checkpoint(self) -> Checkpoint:
+        if not (self.path / CHECKPOINT).exists():
+            return Checkpoint(None, [])
+        try:
+            with safe_open(self.path / CHECKPOINT, framework="numpy") as file:
+                rounds_done = int(file.metadata()["round"])
+                theta: Vector = file.get_tensor("theta")
+            lines = (self.path / METRICS).read_text().splitlines()
+            records = [RoundRecord.of_dict(json.loads(line)) for line in lines[:rounds_done]]
+            if len(records) < rounds_done:
+                raise ValueError(f"{METRICS} holds {len(records)} rounds of the {rounds_done} that are done")
+        except (SafetensorError, ValueError, TypeError, KeyError) as error:
+            raise StorageError(f"{self.path} is no run that could go on: {error}") from None
+        return Checkpoint(theta, records)
+
+    def _replace(self, name: str, content: bytes) -> None:
+        """A file with new content, either all of it or, whatever happens, the old one."""
+        new = self.path / f"{name}.new"
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path / name)
+        os.fsync(self._descriptor)
 
     def discard(self) -> None:
         """Take back what the start of the run wrote, as far as possible; only for a run without a round."""
         with suppress(OSError):
-            for name in (CONFIG, METRICS, TRACE):
-                (self.path / name).unlink()
+            for name in (CONFIG, METRICS, TRACE, FAULTS):
+                (self.path / name).unlink(missing_ok=True)
             if self._is_new:
                 self.path.rmdir()
 
     def finish(self, tensors: Mapping[str, Vector], summary: Mapping[str, Any]) -> None:
         """Write the model and the summary. Raises StorageError."""
         with _storage_errors(self.path):
-            (self.path / MODEL).write_bytes(save(dict(tensors)))
-            (self.path / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
+            self._replace(MODEL, save(dict(tensors)))
+            self._replace(SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+
+
+def _keep_rounds(path: Path, rounds_done: int) -> None:
+    """Take back the lines of later rounds, and a last one that was cut off."""
+    kept = []
+    for line in path.read_text().splitlines():
+        try:
+            if json.loads(line)["round"] <= rounds_done:
+                kept.append(line + "\n")
+        except ValueError:
+            break
+    new = path.with_name(f"{path.name}.new")
+    new.write_text("".join(kept))
+    new.replace(path)
 
 
 def _new_name(config: Config) -> Path:

@@ -62,6 +62,10 @@ class UntestedModel:
     def __init__(self, config: Config, num_parameters: int) -> None:
         self._config = config
         self.theta: Vector = np.zeros(num_parameters, dtype=np.float32)
+        self.rounds_done = 0
+
+    def take(self, step: Step, round: int) -> None:
+        self.theta, self.rounds_done = step.theta, round
 
     @property
     def num_parameters(self) -> int:
@@ -97,7 +101,7 @@ def _rounds(config: Config, model: Model, make_trainer: MakeTrainer, look: Calla
     ends: list[float] = []
     records: list[RoundRecord] = []
 
-    def record(round_record: RoundRecord, _: Sequence[AttemptTrace]) -> None:
+    def record(round_record: RoundRecord, _attempts: Sequence[AttemptTrace], _theta: Vector) -> None:
         ends.append(perf_counter())
         records.append(round_record)
         if len(records) == 2:

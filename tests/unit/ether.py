@@ -20,6 +20,15 @@ from dncfl.server.protocol import ServerProtocol
 SERVER = -1
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mishaps:
+    """Probabilities, at each step, that a node dies, that a dead one comes back, and that a transmission is lost on a link."""
+
+    death: float = 0.0
+    return_: float = 0.0
+    loss: float = 0.0
+
+
 def message_of(config: Config, node: int, round: int) -> Payload:
     """A made-up message: six symbols of the field."""
     symbols = np.random.default_rng([node, round]).integers(0, config.field, 6).astype(np.uint16)
@@ -33,61 +42,125 @@ class Ether:
     config: Config
     channel: Channel
     rng: np.random.Generator
+    mishaps: Mishaps = Mishaps()
     closed: list[server_side.CloseRound] = field(default_factory=list)
     finished: bool = False
+    given_up: str | None = None
+    num_deaths: int = 0
+    num_returns: int = 0
+    num_lost: int = 0
+    num_expired: int = 0
 
     def __post_init__(self) -> None:
         config = self.config
         self.code = network_code(config)
         self.server = ServerProtocol(config, self.code)
-        slots = self.code.all_relay_slots
-        self.nodes = [
-            NodeProtocol(m, config.clients, relay_slots=slots, waits_to_be_asked=config.early_stop)
-            for m in range(config.clients)
-        ]
+        self.nodes = {m: self._new_node(m) for m in range(config.clients)}
+        self.incarnations = dict.fromkeys(self.nodes, 1)
         self.drop_layers = [DropLayer(self.channel, receiver) for receiver in range(config.clients + 1)]
         self.queues: dict[tuple[int, int, str], deque[object]] = defaultdict(deque)
+
+    def _new_node(self, node: int) -> NodeProtocol:
+        return NodeProtocol(
+            node,
+            self.config.clients,
+            relay_slots=self.code.all_relay_slots,
+            waits_to_be_asked=self.config.early_stop,
+        )
 
     def run(self) -> None:
         """From the first join to the last round."""
         for m in self.rng.permutation(self.config.clients):
-            self._queue(int(m), SERVER, "control", server_side.NodeJoined(int(m), b"%d" % m, ("h", int(m))))
-        while any(self.queues.values()):
+            self._join(int(m))
+        while not self.finished and self.given_up is None:
+            if self.rng.random() < self.mishaps.death and self.nodes:
+                self._die(int(self.rng.choice(list(self.nodes))))
+            dead = [m for m in range(self.config.clients) if m not in self.nodes and m not in self.server.members]
+            if dead and self.rng.random() < self.mishaps.return_:
+                self._return(int(self.rng.choice(dead)))
             waiting = [key for key, queue in self.queues.items() if queue]
-            key = waiting[self.rng.integers(len(waiting))]
-            self._deliver(key[1], self.queues[key].popleft())
+            if waiting:
+                sender, receiver, kind = key = waiting[self.rng.integers(len(waiting))]
+                event = self.queues[key].popleft()
+                if kind == "uplink" and self.rng.random() < self.mishaps.loss:
+                    self.num_lost += 1
+                elif kind != "uplink" or self._is_alive(sender, event):
+                    self._deliver(receiver, event[1] if isinstance(event, tuple) else event)
+            else:
+                self.num_expired += 1
+                assert self.num_expired < 10_000, self.server.place
+                self._deliver(SERVER, server_side.Expired(self.server.place))
+
+    def _is_alive(self, sender: int, event: object) -> bool:
+        """Whether a transmission is of the life that the others know of its sender."""
+        return isinstance(event, tuple) and event[0] == self.incarnations[sender]
+
+    def _join(self, node: int) -> None:
+        joined = server_side.NodeJoined(node, self.incarnations[node], b"%d" % node, ("h", node + 1))
+        self._queue(node, SERVER, "control", joined)
+
+    def _die(self, node: int) -> None:
+        """What it has sent may still arrive, all or a part; what is on the way to it does not. The PS will hear of it."""
+        del self.nodes[node]
+        self.num_deaths += 1
+        for (sender, receiver, _), queue in self.queues.items():
+            if receiver == node:
+                queue.clear()
+            elif sender == node:
+                for _ in range(self.rng.integers(len(queue) + 1)):
+                    queue.pop()
+        self._queue(node, SERVER, "death", server_side.NodeGone(node, "it died"))
+
+    def _return(self, node: int) -> None:
+        self.num_returns += 1
+        self.nodes[node] = self._new_node(node)
+        self.incarnations[node] += 1
+        for (sender, _, kind), queue in self.queues.items():
+            if sender == node and kind != "uplink":
+                queue.clear()
+        self._join(node)
 
     def _queue(self, sender: int, receiver: int, kind: str, event: object) -> None:
-        self.queues[sender, receiver, kind].append(event)
+        if kind == "uplink":
+            event = (self.incarnations[sender], event)
+        if receiver == SERVER or receiver in self.nodes:
+            self.queues[sender, receiver, kind].append(event)
 
     def _deliver(self, receiver: int, event: object) -> None:
         if receiver == SERVER:
             for action in self.server.handle(event):  # type: ignore[arg-type]  # the bag holds events of both sides
                 self._server_acts(action)
-        else:
+        elif receiver in self.nodes:
             for step in self.nodes[receiver].handle(event):  # type: ignore[arg-type]
                 self._node_acts(receiver, step)
 
     def _server_acts(self, action: server_side.Action) -> None:
         everyone = range(self.config.clients)
         match action:
-            case server_side.Introduce():
-                for m in everyone:
-                    self._queue(m, SERVER, "downlink", server_side.DownlinkHeard(m))
-                    self._queue(m, SERVER, "control", server_side.NodeConnected(m))
-            case server_side.StartRound(round):
+            case server_side.Welcome(node):
+                self._queue(node, SERVER, "control", server_side.NodeLoaded(node))
+            case server_side.Introduce(edition, members):
+                for m in members:
+                    self._queue(m, SERVER, "downlink", server_side.DownlinkHeard(m, members[m].incarnation))
+                    self._queue(m, SERVER, "control", server_side.NodeConnected(m, edition))
+            case server_side.StartRound(round, members):
                 for m in everyone:
                     theta = np.zeros(1, dtype=np.float32)
-                    self._queue(SERVER, m, "downlink", node_side.ModelArrived(round, theta))
+                    self._queue(SERVER, m, "downlink", node_side.ModelArrived(round, theta, frozenset(members)))
             case server_side.AskRelay(round, attempt, slot):
                 for m in everyone:
                     self._queue(SERVER, m, "downlink", node_side.RelayAsked(round, attempt, slot))
-            case server_side.AskRepeat(round, attempt):
+            case server_side.AskRepeat(round, attempt, members):
                 for m in everyone:
-                    self._queue(SERVER, m, "downlink", node_side.RepeatAsked(round, attempt))
+                    self._queue(SERVER, m, "downlink", node_side.RepeatAsked(round, attempt, frozenset(members)))
+            case server_side.EndWaiting(round, attempt, senders):
+                for m in everyone:
+                    self._queue(SERVER, m, "downlink", node_side.WaitingEnds(round, attempt, frozenset(senders)))
             case server_side.CloseRound(round):
                 self.closed.append(action)
                 self._queue(SERVER, SERVER, "worker", server_side.RoundClosed(round))
+            case server_side.GiveUp(reason):
+                self.given_up = reason
             case server_side.Finish():
                 self.finished = True
 
@@ -96,7 +169,7 @@ class Ether:
             case node_side.Train(round):
                 message = message_of(self.config, node, round)
                 update = LocalUpdate(message=message, train_loss=0.0, num_clipped=0, train_seconds=0.0, encode_seconds=0.0)
-                self._queue(node, node, "worker", node_side.Trained(update))
+                self._queue(node, node, "worker", node_side.Trained(round, update))
             case node_side.Transmit(round, attempt, message):
                 self._transmit(node, round, attempt, 1, (node,), message)
             case node_side.Report(round, attempt, _, heard):

@@ -10,13 +10,14 @@ from dncfl.common.config import load_config
 from dncfl.common.errors import ProtocolError
 from dncfl.common.payload import Payload
 from dncfl.common.scheme import channel, network_code
-from dncfl.launch.reference import Communication
+from dncfl.common.wire import Report
+from dncfl.launch.reference import as_recorded, simulated
 from dncfl.node import protocol as node_side
 from dncfl.node.protocol import NodeProtocol
 from dncfl.node.trainer import LocalUpdate
 from dncfl.server import protocol as server_side
 from dncfl.server.protocol import ServerProtocol
-from tests.unit.ether import Ether, message_of
+from tests.unit.ether import Ether, Mishaps, message_of
 
 
 @settings(max_examples=60, deadline=None)
@@ -41,9 +42,7 @@ def test_any_order_of_arrival_gives_the_references_outcome(
     assert ether.finished
     assert [action.round for action in ether.closed] == [1, 2, 3]
     for action in ether.closed:
-        expected = Communication(config, channel(config), action.round)
-        while expected.attempt == 0 or expected.must_repeat:
-            expected.repeat()
+        expected = simulated(config, channel(config), action.round)
         assert list(action.attempts) == expected.traces
         assert action.decoder.rank == expected.rank
         assert action.direct == tuple(np.flatnonzero(expected.direct))
@@ -51,7 +50,7 @@ def test_any_order_of_arrival_gives_the_references_outcome(
         assert tuple(messages) == expected.recovered
         assert all(np.array_equal(messages[m].symbols, message_of(config, m, action.round).symbols) for m in messages)
     assert ether.server.num_stale == 0
-    assert all(node.num_stale == 0 for node in ether.nodes)
+    assert all(node.num_stale == 0 for node in ether.nodes.values())
 
 
 def test_bad_links_make_repeats_and_earlier_arrivals_count() -> None:
@@ -82,12 +81,9 @@ def test_early_stop_never_changes_what_is_recovered(clients: int, pe: float, dec
     for early_stop in (True, False):
         values = {"clients": clients, "pe": pe, "decode": decode, "seed": seed, "max_attempts": 4, "early_stop": early_stop}
         config = load_config(None, values)
-        outcome = Communication(config, channel(config), 1)
-        while outcome.attempt == 0 or outcome.must_repeat:
-            outcome.repeat()
-        outcomes.append(outcome)
+        outcomes.append(simulated(config, channel(config), 1))
     short, full = outcomes
-    assert (short.recovered, short.attempt) == (full.recovered, full.attempt)
+    assert (short.recovered, len(short.traces)) == (full.recovered, len(full.traces))
     for few, all_slots in zip(short.traces, full.traces, strict=True):
         assert few.slot1 == all_slots.slot1
         assert all(row.startswith(part) for part, row in zip(few.relay, all_slots.relay, strict=True))
@@ -99,8 +95,7 @@ def test_early_stop_needs_about_one_of_nine_relay_slots() -> None:
     config = load_config(None, {"seed": 5})
     used = []
     for round in range(1, 1501):
-        communication = Communication(config, channel(config), round)
-        communication.repeat()
+        communication = simulated(config, channel(config), round)
         used.append(communication.traces[0].relay_slots)
     assert abs(np.mean(used) - 0.89) < 4 * np.std(used) / np.sqrt(len(used)) + 0.005  # 0.89 is given to two digits
     assert np.mean(np.array(used) <= 1) > 0.99
@@ -109,6 +104,13 @@ def test_early_stop_needs_about_one_of_nine_relay_slots() -> None:
 def _update() -> LocalUpdate:
     message = Payload(np.zeros(3, dtype=np.uint8))
     return LocalUpdate(message=message, train_loss=0.0, num_clipped=0, train_seconds=0.0, encode_seconds=0.0)
+
+
+EVERYONE = frozenset(range(8))
+
+
+def _trained(round: int = 1) -> node_side.Trained:
+    return node_side.Trained(round, _update())
 
 
 def _theta() -> np.ndarray[tuple[int], np.dtype[np.float32]]:
@@ -125,9 +127,9 @@ def _node(num_clients: int, *, waits_to_be_asked: bool = False) -> NodeProtocol:
 
 def test_a_node_relays_only_when_slot_1_of_every_peer_is_over() -> None:
     node = _node(3)
-    assert isinstance(node.handle(node_side.ModelArrived(1, _theta()))[0], node_side.Train)
+    assert isinstance(node.handle(node_side.ModelArrived(1, _theta(), EVERYONE))[0], node_side.Train)
     assert node.handle(_heard(2)) == []
-    assert [type(action) for action in node.handle(node_side.Trained(_update()))] == [node_side.Transmit]
+    assert [type(action) for action in node.handle(_trained())] == [node_side.Transmit]
     report, relay = node.handle(node_side.PeerSlotOver(1, 1, 1, Outcome.ERASED, None))
     assert isinstance(report, node_side.Report)
     assert report.heard == (None, Outcome.ERASED, Outcome.DELIVERED)
@@ -138,8 +140,8 @@ def test_a_node_relays_only_when_slot_1_of_every_peer_is_over() -> None:
 
 def test_with_early_stop_a_node_relays_only_what_it_is_asked_for() -> None:
     node = _node(3, waits_to_be_asked=True)
-    node.handle(node_side.ModelArrived(1, _theta()))
-    node.handle(node_side.Trained(_update()))
+    node.handle(node_side.ModelArrived(1, _theta(), EVERYONE))
+    node.handle(_trained())
     node.handle(_heard(1))
     assert [type(action) for action in node.handle(_heard(2))] == [node_side.Report]
     (relay,) = node.handle(node_side.RelayAsked(1, 1, 2))
@@ -153,85 +155,86 @@ def test_with_early_stop_a_node_relays_only_what_it_is_asked_for() -> None:
 def test_a_node_keeps_what_peers_send_ahead_of_it() -> None:
     node = _node(2)
     node.handle(_heard(1, round=1))
-    node.handle(node_side.ModelArrived(1, _theta()))
-    assert [type(action) for action in node.handle(node_side.Trained(_update()))] == [
+    node.handle(node_side.ModelArrived(1, _theta(), EVERYONE))
+    assert [type(action) for action in node.handle(_trained())] == [
         node_side.Transmit,
         node_side.Report,
         node_side.Relay,
     ]
     node.handle(_heard(1, round=1, attempt=2))
     node.handle(_heard(1, round=2))
-    assert len(node.handle(node_side.RepeatAsked(1, 2))) == 3
-    node.handle(node_side.ModelArrived(2, _theta()))
-    assert len(node.handle(node_side.Trained(_update()))) == 3
+    assert len(node.handle(node_side.RepeatAsked(1, 2, EVERYONE))) == 3
+    node.handle(node_side.ModelArrived(2, _theta(), EVERYONE))
+    assert len(node.handle(_trained(2))) == 3
     assert node.num_stale == 0
 
 
 def test_a_node_counts_what_is_stale_and_goes_on() -> None:
     node = _node(2)
-    node.handle(node_side.ModelArrived(2, _theta()))
-    node.handle(node_side.Trained(_update()))
+    node.handle(node_side.ModelArrived(2, _theta(), EVERYONE))
+    node.handle(_trained(2))
     node.handle(_heard(1, round=2))
     for stale in (
         _heard(1, round=2),
         _heard(1, round=1),
         _heard(0, round=2),
-        node_side.RepeatAsked(1, 2),
-        node_side.RepeatAsked(2, 1),
-        node_side.ModelArrived(2, _theta()),
+        node_side.RepeatAsked(1, 2, EVERYONE),
+        node_side.RepeatAsked(2, 1, EVERYONE),
+        node_side.ModelArrived(2, _theta(), EVERYONE),
     ):
         assert node.handle(stale) == []
     assert node.num_stale == 6
 
 
-def test_impossible_events_are_errors_that_say_where() -> None:
-    node = NodeProtocol(4, 5, relay_slots=range(2, 6), waits_to_be_asked=True)
-    with pytest.raises(ProtocolError, match=r"node 4: Trained.* cannot happen in IDLE, round 0"):
-        node.handle(node_side.Trained(_update()))
+def test_what_no_node_does_is_an_error_that_says_where() -> None:
     config = load_config(None, {"clients": 2})
     server = ServerProtocol(config, network_code(config))
     with pytest.raises(ProtocolError, match=r"PS: RoundClosed.* cannot happen in JOINING"):
         server.handle(server_side.RoundClosed(1))
 
 
-def _joined(node: int, address: bytes = b"a") -> server_side.NodeJoined:
-    return server_side.NodeJoined(node, address, ("h", 1))
+def _joined(node: int, address: bytes = b"a", incarnation: int = 1) -> server_side.NodeJoined:
+    return server_side.NodeJoined(node, incarnation, address, ("h", 1))
 
 
 def test_the_server_admits_each_node_once() -> None:
     config = load_config(None, {"clients": 2})
     server = ServerProtocol(config, network_code(config))
     assert server.handle(_joined(1)) == [server_side.Welcome(1, b"a")]
-    (refused,) = server.handle(_joined(1, b"b"))
+    (refused,) = server.handle(_joined(1, b"b", incarnation=2))
     assert refused == server_side.Refuse(b"b", "node 1 has joined already, from h:1")
     (refused,) = server.handle(_joined(2, b"c"))
     assert isinstance(refused, server_side.Refuse)
     assert "there is no node 2: the run has nodes 0..1" in refused.reason
-    _, introduce = server.handle(_joined(0))
+    assert server.handle(_joined(0)) == [server_side.Welcome(0, b"a")]
+    assert server.handle(server_side.NodeLoaded(1)) == []
+    (introduce,) = server.handle(server_side.NodeLoaded(0))
     assert isinstance(introduce, server_side.Introduce)
-    assert isinstance(server.handle(_joined(0, b"d"))[0], server_side.Refuse)
+    assert list(introduce.members) == [0, 1]
+    assert isinstance(server.handle(_joined(0, b"d", incarnation=2))[0], server_side.Refuse)
+
+
+def _begun(num_clients: int, **settings: object) -> ServerProtocol:
+    """A PS in the first slot of its first round."""
+    config = load_config(None, {"clients": num_clients, **settings})
+    server = ServerProtocol(config, network_code(config))
+    events: list[server_side.Event] = []
+    for m in range(num_clients):
+        events += [_joined(m), server_side.NodeLoaded(m), server_side.DownlinkHeard(m, 1)]
+    events += [server_side.NodeConnected(m, 1) for m in range(num_clients)]
+    for event in events[:-1]:
+        assert not any(isinstance(action, server_side.StartRound) for action in server.handle(event))
+    assert server.missing == (num_clients - 1,)
+    assert server.handle(events[-1]) == [server_side.StartRound(1, tuple(range(num_clients)))]
+    return server
 
 
 def test_no_round_before_every_subscription_is_confirmed() -> None:
-    config = load_config(None, {"clients": 2})
-    server = ServerProtocol(config, network_code(config))
-    events: list[server_side.Event] = [_joined(0), _joined(1), server_side.DownlinkHeard(0), server_side.NodeConnected(0)]
-    events += [server_side.NodeConnected(1), server_side.DownlinkHeard(1)]
-    for event in events[:-1]:
-        assert not any(isinstance(action, server_side.StartRound) for action in server.handle(event))
-    assert server.missing == (1,)
-    assert server.handle(events[-1]) == [server_side.StartRound(1)]
+    assert _begun(2).state is server_side.State.COLLECTING
 
 
 def test_the_server_counts_what_is_stale_and_goes_on() -> None:
-    config = load_config(None, {"clients": 2, "method": "nonanonymous"})
-    server = ServerProtocol(config, network_code(config))
-    for event in (
-        _joined(0),
-        _joined(1),
-        *(kind(m) for m in (0, 1) for kind in (server_side.NodeConnected, server_side.DownlinkHeard)),
-    ):
-        server.handle(event)
+    server = _begun(2, method="nonanonymous")
     slot = server_side.SlotOver(0, 1, 1, 1, Outcome.ERASED, (0,), None)
     assert server.handle(slot) == []
     assert server.progress == (1, 1, 1, 2)
@@ -242,3 +245,140 @@ def test_the_server_counts_what_is_stale_and_goes_on() -> None:
     ):
         server.handle(stale)
     assert server.num_stale == 3
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    clients=st.sampled_from([2, 3, 5, 8]),
+    pe=st.sampled_from([0.0, 0.2, 0.5]),
+    death=st.sampled_from([0.0, 0.003, 0.02]),
+    loss=st.sampled_from([0.0, 0.02, 0.2]),
+    early_stop=st.booleans(),
+    decode=st.sampled_from(["all-heard", "partial"]),
+    order=st.integers(0, 2**32),
+)
+def test_deaths_returns_and_lost_frames_leave_a_trace_that_gives_the_same_outcome(
+    clients: int, pe: float, death: float, loss: float, early_stop: bool, decode: str, order: int
+) -> None:
+    values = {"clients": clients, "pe": pe, "early_stop": early_stop, "decode": decode, "rounds": 5, "max_attempts": 3}
+    config = load_config(None, values | {"min_nodes": 1})
+    mishaps = Mishaps(death=death, return_=0.02, loss=loss)
+    ether = Ether(config, channel(config), np.random.default_rng(order), mishaps)
+    ether.run()
+    assert ether.finished or ether.given_up
+    assert [action.round for action in ether.closed] == list(range(1, len(ether.closed) + 1))
+    for action in ether.closed:
+        expected = as_recorded(config, action.attempts, action.round)
+        messages = action.decoder.messages()
+        assert tuple(messages) == expected.recovered
+        assert action.decoder.rank == expected.rank
+        assert action.direct == tuple(np.flatnonzero(expected.direct))
+        assert all(np.array_equal(messages[m].symbols, message_of(config, m, action.round).symbols) for m in messages)
+    letters = "".join("".join((*trace.slot1, *trace.relay)) for action in ether.closed for trace in action.attempts)
+    if not ether.num_lost and not ether.num_deaths:
+        assert "l" not in letters
+        assert ether.num_expired == 0
+
+
+def test_mishaps_do_happen_and_are_survived() -> None:
+    """The property above is worth something only where nodes die and return, and frames get lost, in runs that end."""
+    config = load_config(None, {"clients": 5, "pe": 0.2, "rounds": 20, "min_nodes": 1})
+    ethers = [
+        Ether(config, channel(config), np.random.default_rng(order), Mishaps(death=0.002, return_=0.01, loss=0.02))
+        for order in range(10)
+    ]
+    for ether in ethers:
+        ether.run()
+    assert sum(ether.finished for ether in ethers) >= 5
+    assert sum(ether.num_deaths for ether in ethers) >= 10
+    assert sum(ether.num_returns for ether in ethers) >= 10
+    assert sum(ether.num_lost for ether in ethers) >= 10
+    saved = 0
+    for ether in ethers:
+        for action in ether.closed:
+            lost_at_server = {m for m, row in enumerate(action.attempts[-1].slot1) if row[-1] == "l"}
+            saved += len(lost_at_server & set(action.decoder.recoverable()) - set(action.direct))
+    assert saved >= 10  # messages that only the relays had, though their own transmission to the PS was lost
+
+
+def test_a_dead_nodes_message_is_saved_by_those_who_heard_it() -> None:
+    """Node 2 dies after slot 1, which the PS does not hear; both peers relay it."""
+    server = _begun(3)
+    code = network_code(load_config(None, {"clients": 3}))
+    messages = {m: Payload(np.full(4, 10 + m, dtype=np.uint8)) for m in range(3)}
+    for m in (0, 1):
+        server.handle(server_side.SlotOver(m, 1, 1, 1, Outcome.DELIVERED, (m,), messages[m]))
+        heard = "".join("-" if k == m else "d" for k in range(3))
+        server.handle(server_side.ReportArrived(_report(m, heard)))
+    dismissed, waiting, relay = server.handle(server_side.NodeGone(2, "it died"))
+    assert isinstance(dismissed, server_side.Dismiss)
+    assert waiting == server_side.EndWaiting(1, 1, (2,))
+    assert relay == server_side.AskRelay(1, 1, 2)
+    (codeword,) = code.codewords(0, messages, [2])
+    server.handle(server_side.SlotOver(0, 1, 1, 2, Outcome.DELIVERED, (0, 1, 2), codeword))
+    (closed,) = server.handle(server_side.SlotOver(1, 1, 1, 2, Outcome.ERASED, (0, 1, 2), None))
+    assert isinstance(closed, server_side.CloseRound)
+    assert closed.decoder.messages()[2].symbols.tolist() == [12] * 4
+    assert closed.attempts[0].slot1 == ("-dld", "d-ld", "dd-l")
+    assert closed.attempts[0].relay == ("d", "e", "l")
+
+
+def _report(node: int, heard: str, attempt: int = 1) -> Report:
+    return Report(
+        node=node,
+        round=1,
+        attempt=attempt,
+        heard=heard,
+        train_seconds=0.0,
+        encode_seconds=0.0,
+        train_loss=0.0,
+        num_clipped=0,
+        bytes_from_peers=0,
+    )
+
+
+def test_a_codeword_of_what_its_sender_does_not_hold_is_refused() -> None:
+    server = _begun(2)
+    for m in range(2):
+        server.handle(server_side.SlotOver(m, 1, 1, 1, Outcome.ERASED, (m,), None))
+    server.handle(server_side.ReportArrived(_report(0, "-e")))
+    (relay,) = server.handle(server_side.ReportArrived(_report(1, "d-")))
+    assert isinstance(relay, server_side.AskRelay)
+    payload = Payload(np.zeros(4, dtype=np.uint8))
+    server.handle(server_side.SlotOver(0, 1, 1, 2, Outcome.DELIVERED, (0, 1), payload))
+    assert server.num_rejected == 1
+    (again,) = server.handle(server_side.SlotOver(1, 1, 1, 2, Outcome.DELIVERED, (0, 1), payload))
+    assert isinstance(again, server_side.AskRepeat)  # one equation of two unknowns
+
+
+def test_below_min_nodes_the_run_ends_with_the_reason_of_the_last_to_go() -> None:
+    server = _begun(3, min_nodes=2)
+    assert not any(isinstance(action, server_side.GiveUp) for action in server.handle(server_side.NodeGone(0, "a fire")))
+    gone = server.handle(server_side.TrainingFailed(1, 1, "no memory"))[-1]
+    assert isinstance(gone, server_side.GiveUp)
+    assert gone.reason == "1 of 3 nodes is left, fewer than min_nodes = 2; the last to go: no memory"
+
+
+def test_a_deadline_of_an_earlier_step_means_nothing() -> None:
+    server = _begun(2)
+    place = server.place
+    server.handle(server_side.NodeGone(1, "it died"))
+    server.handle(server_side.SlotOver(0, 1, 1, 1, Outcome.DELIVERED, (0,), Payload(np.zeros(4, dtype=np.uint8))))
+    server.handle(server_side.ReportArrived(_report(0, "-l")))
+    assert server.state is server_side.State.CLOSING
+    assert server.handle(server_side.Expired(place)) == []
+
+
+def test_the_run_starts_without_nodes_that_do_not_come() -> None:
+    config = load_config(None, {"clients": 3, "min_nodes": 2})
+    server = ServerProtocol(config, network_code(config))
+    for m in (0, 2):
+        server.handle(_joined(m))
+        server.handle(server_side.NodeLoaded(m))
+    warning, introduce = server.handle(server_side.Expired(server.place))
+    assert warning == server_side.Warn("the run starts without node 1, which did not come in time")
+    assert isinstance(introduce, server_side.Introduce)
+    alone = ServerProtocol(config, network_code(config))
+    alone.handle(_joined(0))
+    alone.handle(server_side.NodeLoaded(0))
+    assert isinstance(alone.handle(server_side.Expired(alone.place))[-1], server_side.GiveUp)

@@ -1,0 +1,430 @@
+"""One life of a node: the one owner of its sockets, tasks and clocks. What to do is decided in `dncfl.node.protocol`.
+
+join ─▶ welcome ─▶ load data ─▶ hear the PS ─▶ loaded ─▶ hear the peers ─▶ all hear me ─▶ rounds ─▶ stop
+"""
+
+import asyncio
+import logging
+import socket as system_sockets
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from secrets import randbelow
+from time import monotonic, perf_counter, sleep
+from typing import Any, TypeVar
+
+import numpy as np
+import pydantic
+import zmq
+
+from dncfl.common import wire
+from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.config import Config
+from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
+from dncfl.common.faults import SLOWER, Fault, FaultInjector, Injected, seconds_of
+from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.payload import Buffer, Payload
+from dncfl.common.radio import Radio
+from dncfl.common.running import run_beside
+from dncfl.common.scheme import channel, network_code
+from dncfl.common.sockets import Socket
+from dncfl.common.tasks.training import TrainingStopped
+from dncfl.common.trace import letters
+from dncfl.node import protocol
+from dncfl.node.protocol import NodeProtocol
+from dncfl.node.settings import NodeSettings
+from dncfl.node.trainer import MakeTrainer, Trainer
+
+log = logging.getLogger(__name__)
+
+WORTH_A_THREAD = 2**22
+"""Products of symbols that take longer than a few milliseconds in the event loop."""
+
+JOIN_AGAIN_SECONDS = 2.0
+"""How often a node asks to join: a PS that was restarted has not heard it."""
+
+T = TypeVar("T")
+H = TypeVar("H", wire.Welcome, wire.Peers, wire.Stop)
+
+
+class Forgotten(Exception):
+    """The PS does not know this life of the node any more."""
+
+
+class Life:
+    """One incarnation of a node, from joining to the end of the run."""
+
+    def __init__(self, settings: NodeSettings, make_trainer: MakeTrainer) -> None:
+        """`make_trainer` runs in a thread, once the run's configuration is known."""
+        self._settings = settings
+        self._make_trainer = make_trainer
+        self._node = settings.node
+        self._incarnation = 1 + randbelow(2**62)
+        self._last_heard = monotonic()
+        self._control_headers: asyncio.Queue[tuple[wire.FromServer, list[Buffer]]] = asyncio.Queue()
+        self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
+        self._bytes_from_peers: Counter[int] = Counter()
+        self._leaving = threading.Event()
+        self._busy = False
+        self._progress = 0
+        self._newest_round = 0
+        self._members: dict[int, tuple[int, str, int]] = {}
+        self._edition = 0
+        self._hearers: set[bytes] = set()
+        self._faults = FaultInjector(settings.faults, settings.fault_log)
+        self._spoil: list[Fault] = []
+        self._last_frames: list[Any] = []
+        self._pause_per_second = 0.0
+
+    async def run(self) -> None:
+        """Take part until the PS says that the run is over.
+
+        Raises NetworkError when the PS does not answer or refuses, RunStopped when it ends the run early, Forgotten when the
+        node must join anew, and whatever ends this node, after telling the PS.
+        """
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        try:
+            self._control, self._downlink = Socket(context, zmq.DEALER), Socket(context, zmq.SUB)
+            self._uplink, self._peers = Socket(context, zmq.XPUB), Socket(context, zmq.SUB)
+            self._control.set_option(zmq.ROUTING_ID, f"{self._node}.{self._incarnation}".encode())
+            self._control.connect(self._settings.server_host, self._settings.server_port)
+            with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
+                try:
+                    await self._tell_failures()
+                finally:
+                    self._leaving.set()
+        finally:
+            context.destroy()
+
+    async def _tell_failures(self) -> None:
+        """Take part, and tell the PS of whatever ends it on this side."""
+        try:
+            await run_beside(self._take_part(), self._control.read(self._take_control))
+        except (RunStopped, NetworkError, Forgotten):
+            raise
+        except Exception as error:
+            self._send(wire.Failed(node=self._node, reason=_reason(error)))
+            raise
+        except asyncio.CancelledError:
+            self._send(wire.Failed(node=self._node, reason="it was stopped by a signal"))
+            raise
+
+    async def _take_part(self) -> None:
+        await self._meet_faults("before-join", 0)
+        host = self._settings.host or _address_towards(self._settings.server_host)
+        port = self._uplink.bind(host, self._settings.port)
+        join = wire.Join(node=self._node, incarnation=self._incarnation, host=host, port=port)
+        try:
+            async with asyncio.timeout(self._settings.patience):
+                welcome, config = await run_beside(self._welcome(), self._ask_to_join(join))
+        except TimeoutError:
+            where = f"{self._settings.server_host}:{self._settings.server_port}"
+            raise NetworkError(f"the PS at {where} does not answer within {self._settings.patience:g} s") from None
+        await run_beside(self._serve(welcome, config), self._keep_alive(config))
+
+    async def _ask_to_join(self, join: wire.Join) -> None:
+        while True:
+            self._send(join)
+            await asyncio.sleep(JOIN_AGAIN_SECONDS)
+
+    async def _welcome(self) -> tuple[wire.Welcome, Config]:
+        """Wait until the PS admits this node, and read the run's configuration with what differs on this machine."""
+        header, frames = await self._expect(wire.Welcome)
+        try:
+            config = Config.model_validate_json(bytes(frames[0]) if frames else b"")
+        except pydantic.ValidationError as error:
+            raise WireError(f"the PS sent no valid configuration: {error.errors()[0]['msg']}") from None
+        if config.model not in ("paper-cnn", self._settings.model):
+            raise ConfigError(
+                f"the run trains the model {config.model}; start this node with --model {config.model} to allow its import"
+            )
+        here = {name: getattr(self._settings, name) for name in ("data_root", "device", "trace")}
+        return header, config.model_copy(update={name: value for name, value in here.items() if value is not None})
+
+    async def _serve(self, welcome: wire.Welcome, config: Config) -> None:
+        """Load the data, connect, and follow the rounds to the end."""
+        code = network_code(config)
+        num_symbols = SIDE_SYMBOLS + welcome.num_parameters
+        radio = Radio(code, channel(config), self._node, num_symbols, self._incarnation)
+        trainer = await self._in_thread(self._make_trainer, config, self._node)
+        self._hear_server(welcome)
+        self._peers.expect_frames_of(2 * num_symbols)
+        self._most_queued = 2 * (code.relay_slots + 2)
+        self._send(wire.Loaded(node=self._node))
+        await self._meet_faults("after-join", 0)
+        node_protocol = NodeProtocol(
+            self._node, config.clients, relay_slots=code.all_relay_slots, waits_to_be_asked=config.early_stop
+        )
+        listens = code.relay_slots > 0
+        await run_beside(
+            self._meet_and_stay(listens=listens),
+            self._uplink.read(partial(self._take_subscription, listens=listens)),
+            self._downlink.read(partial(self._take_downlink, welcome.num_parameters)),
+            self._peers.read(partial(self._take_transmission, radio)),
+            self._follow(node_protocol, code, radio, trainer),
+        )
+
+    def _hear_server(self, welcome: wire.Welcome) -> None:
+        self._downlink.expect_frames_of(4 * welcome.num_parameters)
+        self._downlink.connect(self._settings.server_host, welcome.downlink_port)
+        self._downlink.subscribe(wire.TOPIC_DOWNLINK, wire.ready_topic(self._node, self._incarnation))
+
+    async def _meet_and_stay(self, *, listens: bool) -> None:
+        """Hear whoever the PS introduces, tell the PS when all of them hear this node, and wait for the end."""
+        if listens:
+            self._peers.subscribe(wire.TOPIC_MESSAGE, wire.ready_topic(self._node, self._incarnation))
+        while True:
+            header, _ = await self._control_headers.get()
+            if isinstance(header, wire.Stop):
+                return
+            if not isinstance(header, wire.Peers):
+                raise WireError(f"the PS sent {header.kind} where a list of peers or the end is due")
+            before, self._members = self._members, header.members
+            self._edition = header.edition
+            if listens:
+                self._change_peers(before, self._members)
+            self._confirm(listens=listens)
+
+    def _change_peers(self, before: Mapping[int, tuple[int, str, int]], now: Mapping[int, tuple[int, str, int]]) -> None:
+        for node in before.keys() - {self._node}:
+            if before[node] != now.get(node):
+                self._peers.disconnect(*before[node][1:])
+        for node in now.keys() - {self._node}:
+            if now[node] != before.get(node):
+                self._peers.connect(*now[node][1:])
+
+    def _take_subscription(self, frames: list[Buffer], *, listens: bool) -> None:
+        change, topic = bytes(frames[0][:1]), bytes(frames[0][1:])
+        self._uplink.queue_at_most(self._most_queued)
+        if change == b"\x01":
+            self._hearers.add(topic)
+            self._confirm(listens=listens)
+        else:
+            self._hearers.discard(topic)
+
+    def _confirm(self, *, listens: bool) -> None:
+        """Tell the PS once all who must hear this node have subscribed."""
+        due = {wire.ready_topic(wire.SERVER_NAME)}
+        if listens:
+            due |= {wire.ready_topic(m, member[0]) for m, member in self._members.items() if m != self._node}
+        if self._edition and due <= self._hearers:
+            self._send(wire.Connected(node=self._node, edition=self._edition))
+
+    async def _follow(self, node_protocol: NodeProtocol, code: DiversityNetworkCode, radio: Radio, trainer: Trainer) -> None:
+        """The rounds: each event leads to actions, one after the other."""
+        while True:
+            event = await self._events.get()
+            for action in node_protocol.handle(event):
+                match action:
+                    case protocol.Train(round, theta):
+                        await self._train(trainer, round, theta)
+                    case protocol.Transmit(round, attempt, message):
+                        await self._publish(radio, round, attempt, 1, [self._node], message)
+                    case protocol.Report():
+                        self._send(self._report(action))
+                    case protocol.GiveUpRound(round, reason):
+                        self._send(wire.TrainingFailed(node=self._node, round=round, reason=reason))
+                    case protocol.Relay(round, attempt, slots, messages):
+                        codewords = await self._combine(code, messages, slots)
+                        for slot, codeword in zip(slots, codewords, strict=True):
+                            await self._publish(radio, round, attempt, slot, messages, codeword)
+
+    async def _train(self, trainer: Trainer, round: int, theta: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        """Train in the thread; what it raises costs this node the round, not its life."""
+        last_step = perf_counter()
+
+        def before_step() -> None:
+            nonlocal last_step
+            self._progress += 1
+            if self._leaving.is_set() or self._newest_round > round:
+                raise TrainingStopped
+            if self._pause_per_second:
+                sleep(self._pause_per_second * (perf_counter() - last_step))  # a fault: this is the thread of training
+            last_step = perf_counter()
+
+        try:
+            await self._meet_faults("before-training", round)
+            update = await self._in_thread(trainer.update, theta, round, before_step)
+            await self._meet_faults("after-training", round)
+            self._events.put_nowait(protocol.Trained(round, update))
+        except TrainingStopped:
+            log.info("node %d gives up round %d, which is over", self._node, round)
+        except Exception as error:
+            self._events.put_nowait(protocol.TrainingFailed(round, _reason(error)))
+
+    async def _publish(
+        self,
+        radio: Radio,
+        round: int,
+        attempt: int,
+        slot: int,
+        messages: Sequence[int] | Mapping[int, Payload],
+        payload: Payload,
+    ) -> None:
+        await self._meet_faults(f"before-slot-{slot}", round)
+        frames = radio.frames(round, attempt, slot, messages, payload)
+        for spoiled in self._spoiled(radio, frames, payload) if self._spoil else [frames]:
+            self._uplink.send(*spoiled)
+        self._last_frames = frames
+        await self._meet_faults(f"after-slot-{slot}", round)
+
+    def _spoiled(self, radio: Radio, frames: list[Any], payload: Payload) -> list[list[Any]]:
+        """What is sent in place of a transmission because of the faults that wait for one."""
+        sent = [frames]
+        for fault in self._spoil:
+            if fault.kind == "corrupt":
+                plane = payload.plane.copy()
+                plane[plane.size // 2] ^= 1
+                sent[0] = [*frames[:2], plane, *frames[3:]]
+            elif fault.kind == "lie":
+                sent[0] = radio.lie(frames, payload)
+            elif fault.kind == "duplicate":
+                sent.append(frames)
+            elif self._last_frames:
+                sent.append(self._last_frames)
+        self._spoil = []
+        return sent
+
+    async def _meet_faults(self, point: str, round: int) -> None:
+        """Suffer the faults that are planned for this point. Raises Injected."""
+        for fault in self._faults.strike(point, round):
+            match fault.kind:
+                case "delay":
+                    await asyncio.sleep(seconds_of(fault))
+                case "slow":
+                    self._pause_per_second = SLOWER - 1.0
+                case "cut" if fault.peer in self._members:
+                    endpoint = self._members[fault.peer][1:]
+                    self._peers.disconnect(*endpoint)
+                    asyncio.get_running_loop().call_later(seconds_of(fault), self._peers.connect, *endpoint)
+                case _:
+                    self._spoil.append(fault)
+
+    async def _combine(
+        self, code: DiversityNetworkCode, messages: Mapping[int, Payload], slots: Sequence[int]
+    ) -> list[Payload]:
+        """The codewords of some relay slots; few symbols are sooner combined than a thread is woken."""
+        if len(slots) * sum(map(len, messages.values())) < WORTH_A_THREAD:
+            return code.codewords(self._node, messages, slots)
+        return await self._in_thread(code.codewords, self._node, messages, slots)
+
+    def _report(self, action: protocol.Report) -> wire.Report:
+        update = action.update
+        return wire.Report(
+            node=self._node,
+            round=action.round,
+            attempt=action.attempt,
+            heard=letters(action.heard),
+            train_seconds=update.train_seconds,
+            encode_seconds=update.encode_seconds,
+            train_loss=update.train_loss,
+            num_clipped=update.num_clipped,
+            bytes_from_peers=self._bytes_from_peers.pop(action.round, 0),
+        )
+
+    def _take_control(self, frames: list[Buffer]) -> None:
+        try:
+            message = wire.decode(frames[0], wire.FROM_SERVER)
+        except WireError as error:
+            self._reject(error)
+            return
+        self._last_heard = monotonic()
+        if isinstance(message, wire.Refused):
+            raise NetworkError(f"the PS refused node {self._node}: {message.reason}")
+        if isinstance(message, wire.Rejoin):
+            raise Forgotten
+        if isinstance(message, wire.Stop) and not message.completed:
+            raise RunStopped(f"the PS ended the run: {message.reason}")
+        if isinstance(message, wire.Ping):
+            self._send_alive()
+        elif not isinstance(message, wire.Alive):
+            self._control_headers.put_nowait((message, frames[1:]))
+
+    async def _expect(self, kind: type[H]) -> tuple[H, list[Buffer]]:
+        """The next message of the PS, which must be of this kind, with the frames that follow its header."""
+        header, frames = await self._control_headers.get()
+        if not isinstance(header, kind):
+            raise WireError(f"the PS sent {header.kind} where {kind.__name__.lower()} is due")
+        return header, frames
+
+    async def _keep_alive(self, config: Config) -> None:
+        """Tell the PS that this node is there, and raise NetworkError when the PS is silent for longer than the node waits."""
+        while True:
+            self._send_alive()
+            await asyncio.sleep(min(config.patience / 10, config.slot_patience / 3, self._settings.patience / 10))
+            if monotonic() - self._last_heard > self._settings.patience:
+                raise NetworkError(f"the PS has been silent for {self._settings.patience:g} s")
+
+    def _send_alive(self) -> None:
+        self._send(wire.Alive(busy=self._busy, progress=self._progress))
+
+    def _take_downlink(self, num_parameters: int, frames: list[Buffer]) -> None:
+        try:
+            if len(frames) < 2:
+                raise WireError("a topic without a header")
+            _, header, *payload = frames
+            match wire.decode(header, wire.DOWNLINK):
+                case wire.Model(round=round, members=members):
+                    if len(payload) != 1 or len(payload[0]) != 4 * num_parameters:
+                        raise WireError(f"a model that is not one frame of {4 * num_parameters} bytes")
+                    floats = np.frombuffer(payload[0], dtype="<f4").astype(np.float32, copy=False)
+                    theta = np.require(floats, requirements="A")  # where it lies, unless that is at an odd address
+                    self._newest_round = max(self._newest_round, round)
+                    self._events.put_nowait(protocol.ModelArrived(round, theta, frozenset(members)))
+                case wire.Repeat(round=round, attempt=attempt, members=members):
+                    self._events.put_nowait(protocol.RepeatAsked(round, attempt, frozenset(members)))
+                case wire.StopWaiting(round=round, attempt=attempt, senders=senders):
+                    self._events.put_nowait(protocol.WaitingEnds(round, attempt, frozenset(senders)))
+                case wire.RelaySlot(round=round, attempt=attempt, slot=slot):
+                    self._events.put_nowait(protocol.RelayAsked(round, attempt, slot))
+        except WireError as error:
+            self._reject(error)
+
+    def _take_transmission(self, radio: Radio, frames: list[Buffer]) -> None:
+        try:
+            reception = radio.receive(frames)
+            header = reception.header
+            if self._members.get(header.sender, (0,))[0] != header.incarnation:
+                raise WireError(f"a transmission of another life of node {header.sender}")
+        except WireError as error:
+            self._reject(error)
+            return
+        self._bytes_from_peers[header.round] += sum(map(len, frames))
+        self._events.put_nowait(
+            protocol.PeerSlotOver(header.sender, header.round, header.attempt, reception.outcome, reception.payload)
+        )
+
+    def _send(self, header: wire.Header) -> None:
+        self._control.send(wire.encode(header))
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """Let a function that blocks run in the worker thread; the PS is told that this node is busy."""
+        self._busy = True
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
+        finally:
+            self._busy = False
+
+    def _reject(self, error: WireError) -> None:
+        log.warning("node %d rejected a frame: %s", self._node, error)
+
+
+def _reason(error: Exception) -> str:
+    """What the PS is told of an error: its own words, and where in the code it came from unless it was raised on purpose."""
+    if isinstance(error, (DncflError, Injected)):
+        return str(error)[:7000]
+    return f"{type(error).__name__}: {error}"[:2000] + f"\n{traceback.format_exc()[-4000:]}"
+
+
+def _address_towards(host: str) -> str:
+    """The address of this machine that packets to `host` leave from. Raises NetworkError."""
+    try:
+        with system_sockets.socket(system_sockets.AF_INET, system_sockets.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # a datagram socket sends nothing when it connects
+            address: str = probe.getsockname()[0]
+            return address
+    except OSError as error:
+        raise NetworkError(f"the PS's host {host!r} cannot be reached: {error.strerror or error}") from None
