@@ -323,6 +323,8 @@ class ServerProcess:
             return
         node = self._nodes_by_address.get(address)
         if node is None:
+            if not isinstance(header, wire.Alive):  # which a node sends that the PS has given up, or a PS before this one had
+                self._reject(WireError(f"{header.kind} of somebody who has not joined"))
             self._send(address, wire.Rejoin())
             return
         self._signs[node].heard = monotonic()

@@ -102,9 +102,11 @@ def test_a_model_of_ones_own_must_be_allowed_at_the_node(tmp_path: Path) -> None
     exit_code, _, stderr = finish(_node(0, address, tmp_path))
     assert exit_code == 2
     assert "start this node with --model mine:net to allow its import" in stderr
+    nodes = [start("node", number, "--server", address, "--model", "mine:net", cwd=tmp_path) for number in range(3)]
     exit_code, _, stderr = finish(server)
-    assert exit_code == 6
+    assert exit_code == 0, stderr
     assert "node 0 failed: the run trains the model mine:net" in stderr
+    assert [finish(node)[0] for node in nodes] == [0, 0, 0]
     run = summary("run", *OPTIONS, "--model", "mine:net", "--out", "local", cwd=tmp_path)
     assert run["num_parameters"] == 7850
 
@@ -133,21 +135,55 @@ def test_short_patience_leaves_waiting_nodes_alone(tmp_path: Path) -> None:
     assert [finish(node)[0] for node in nodes] == [0, 0, 0]
 
 
-def test_a_stopped_node_is_missed(tmp_path: Path) -> None:
+def test_a_stopped_node_is_missed_and_joins_anew_when_it_goes_on(tmp_path: Path) -> None:
     server, address = _server(tmp_path, "--patience", 2)
     nodes = [_node(number, address, tmp_path) for number in (0, 1)]
-    for node in nodes:
-        assert node.poll() is None
-    assert server.stderr is not None
-    while "node 1 has joined" not in server.stderr.readline():
-        pass
+    _read_until(server, "node 1 has joined")
     nodes[1].send_signal(signal.SIGSTOP)
-    exit_code, _, stderr = finish(server)
+    _read_until(server, "node 1 is gone: it has been silent for 2 s")
     nodes[1].send_signal(signal.SIGCONT)
-    assert exit_code == 6
-    assert "dncfl: node 1 has been silent for 2 s and counts as gone" in stderr
-    assert finish(nodes[0])[0] == 6
-    assert finish(nodes[1])[0] != 0
+    _read_until(server, "node 1 has joined")
+    nodes.append(_node(2, address, tmp_path))
+    exit_code, _, stderr = finish(server)
+    assert exit_code == 0, stderr
+    assert [finish(node)[0] for node in nodes] == [0, 0, 0]
+
+
+def _read_until(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    while text not in (line := process.stderr.readline()):
+        assert line, f"{text!r} never came"
+
+
+def test_nodes_join_a_restarted_server_and_the_model_is_the_same(tmp_path: Path) -> None:
+    """The PS is killed in its third round and resumed at the same address; the nodes were never touched."""
+    options = ["--rounds", 6, "--pe", 0.4]
+    server, address = _server(tmp_path, *options, "--fault", "kill:ps:3:before-decode")
+    nodes = [_node(number, address, tmp_path) for number in range(3)]
+    assert finish(server)[0] == -signal.SIGKILL
+    assert not (tmp_path / "run" / "summary.json").exists()
+    exit_code, stdout, stderr = call("server", "--resume", "run", "--bind", address, "--json", cwd=tmp_path)
+    assert exit_code == 0, stderr
+    assert "going on after round 2 of 6" in stderr
+    assert [finish(node)[0] for node in nodes] == [0, 0, 0]
+    simulated = summary("simulate", *OPTIONS, *options, "--out", "simulated", cwd=tmp_path)
+    assert json.loads(stdout)["model_sha256"] == simulated["model_sha256"]
+    for name in ("trace.jsonl", "metrics.jsonl"):
+        rounds = [json.loads(line)["round"] for line in (tmp_path / "run" / name).read_text().splitlines()]
+        assert sorted(set(rounds)) == [1, 2, 3, 4, 5, 6]
+    assert (tmp_path / "run" / "trace.jsonl").read_text() == (tmp_path / "simulated" / "trace.jsonl").read_text()
+
+
+def test_nodes_give_up_on_a_server_that_stays_away(tmp_path: Path) -> None:
+    server, address = _server(tmp_path)
+    nodes = [start("node", number, "--server", address, "--patience", 2, cwd=tmp_path) for number in (0, 1)]
+    _read_until(server, "node 1 has joined")
+    server.kill()
+    server.communicate()
+    for node in nodes:
+        exit_code, _, stderr = finish(node)
+        assert exit_code == 5
+        assert "silent for 2 s" in stderr or "does not answer within 2 s" in stderr
 
 
 def test_an_occupied_port_is_named(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dncfl.common.channel import BernoulliChannel
-from dncfl.common.config import load_config
+from dncfl.common.config import Config, load_config
 from dncfl.common.errors import DataError, StorageError
 from dncfl.common.trace import AttemptTrace, TraceChannel, read_trace
 from dncfl.launch.picture import draw_run, measured_outage
-from dncfl.launch.reference import Communication
+from dncfl.launch.reference import as_recorded, simulated
 from dncfl.server.records import RoundRecord, summarise
 from dncfl.server.run_folder import RunFolder
 
@@ -40,15 +40,17 @@ def _record(round: int) -> RoundRecord:
 def test_a_trace_is_played_back(tmp_path: Path) -> None:
     outage = np.full((4, 5), 0.4)
     config = load_config(None, {"clients": 4, "pe": 0.4})
-    original = Communication(config, BernoulliChannel(3, outage), 2)
-    original.repeat()
+    original = simulated(config, BernoulliChannel(3, outage), 2)
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(trace.model_dump_json() + "\n" for trace in original.traces))
-    again = Communication(config, TraceChannel(read_trace(path), 4), 2)
-    again.repeat()
-    assert again.traces == original.traces
-    with pytest.raises(DataError, match="nothing for round 2, attempt 2, slot 1"):
-        again.repeat()
+    over_links = simulated(config, TraceChannel(read_trace(path), 4), 2)
+    again = as_recorded(config, read_trace(path), 2)
+    assert over_links.traces == again.traces == original.traces
+    assert over_links.recovered == again.recovered == original.recovered
+    with pytest.raises(DataError, match="nothing for round 3"):
+        as_recorded(config, read_trace(path), 3)
+    with pytest.raises(DataError, match="does not fit 5 clients"):
+        as_recorded(load_config(None, {"clients": 5}), read_trace(path), 2)
 
 
 def test_a_trace_without_listeners_is_no_trace_for_relays() -> None:
@@ -80,7 +82,7 @@ def test_outage_is_measured_per_link() -> None:
 
 def test_a_run_folder_holds_the_run(tmp_path: Path) -> None:
     config = load_config(None, {"clients": 2, "out": str(tmp_path / "run")})
-    folder = RunFolder(config)
+    folder = RunFolder.create(config)
     for round in (1, 2):
         folder.add_round(_record(round), [TRACE.model_copy(update={"round": round})])
     folder.finish({"weight": np.ones(3, dtype=np.float32)}, {"final_accuracy": 0.5})
@@ -92,34 +94,99 @@ def test_a_run_folder_holds_the_run(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+THETA = np.arange(5, dtype=np.float32)
+
+
+def _stopped_run(path: Path, rounds: int) -> Config:
+    """A folder in which this many rounds are done."""
+    config = load_config(None, {"clients": 2, "out": str(path)})
+    folder = RunFolder.create(config)
+    for round in range(1, rounds + 1):
+        folder.add_round(_record(round), [TRACE.model_copy(update={"round": round})])
+        folder.checkpoint(THETA * round, round)
+    folder.close()
+    return config
+
+
+def test_a_run_goes_on_after_its_last_checkpoint_and_takes_back_what_is_beyond(tmp_path: Path) -> None:
+    config = _stopped_run(tmp_path / "run", 2)
+    with (tmp_path / "run" / "trace.jsonl").open("a") as trace:
+        trace.write(TRACE.model_copy(update={"round": 3}).model_dump_json() + "\n" + '{"round": 3, "att')
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"round": 3')
+    (tmp_path / "run" / "checkpoint.safetensors.new").write_bytes(b"half of the thi")
+    folder, checkpoint = RunFolder.reopen(tmp_path / "run", config)
+    assert checkpoint.theta is not None
+    assert np.array_equal(checkpoint.theta, THETA * 2)
+    assert checkpoint.records == [_record(1), _record(2)]
+    assert [trace.round for trace in read_trace(folder.path / "trace.jsonl")] == [1, 2]
+    folder.add_round(_record(3), [TRACE.model_copy(update={"round": 3})])
+    assert (folder.path / "metrics.jsonl").read_text().count("\n") == 3
+    folder.close()
+
+
+def test_a_run_that_was_killed_in_its_first_round_begins_again(tmp_path: Path) -> None:
+    config = _stopped_run(tmp_path / "run", 0)
+    folder, checkpoint = RunFolder.reopen(tmp_path / "run", config)
+    assert (checkpoint.theta, checkpoint.rounds_done) == (None, 0)
+    folder.close()
+
+
+def test_two_processes_cannot_have_the_same_run(tmp_path: Path) -> None:
+    config = _stopped_run(tmp_path / "run", 1)
+    folder, _ = RunFolder.reopen(tmp_path / "run", config)
+    with pytest.raises(StorageError, match="in use by another dncfl"):
+        RunFolder.reopen(tmp_path / "run", config)
+    folder.close()
+    RunFolder.reopen(tmp_path / "run", config)[0].close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk" * 100], ids=["empty", "junk"])
+def test_a_damaged_checkpoint_is_told(tmp_path: Path, damage: bytes) -> None:
+    config = _stopped_run(tmp_path / "run", 1)
+    (tmp_path / "run" / "checkpoint.safetensors").write_bytes(damage)
+    with pytest.raises(StorageError, match="is no run that could go on"):
+        RunFolder.reopen(tmp_path / "run", config)
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 1
+
+
+def test_a_checkpoint_with_lost_records_is_told(tmp_path: Path) -> None:
+    config = _stopped_run(tmp_path / "run", 2)
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    with pytest.raises(StorageError, match="holds 0 rounds of the 2 that are done"):
+        RunFolder.reopen(tmp_path / "run", config)
+
+
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("data")
     with pytest.raises(StorageError, match="is not empty; nothing is overwritten"):
-        RunFolder(load_config(None, {"out": str(tmp_path)}))
+        RunFolder.create(load_config(None, {"out": str(tmp_path)}))
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
-        RunFolder(load_config(None, {"out": str(tmp_path / "file" / "run")}))
+        RunFolder.create(load_config(None, {"out": str(tmp_path / "file" / "run")}))
 
 
 def test_new_folders_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    paths = [RunFolder(load_config(None, {})).path for _ in range(3)]
+    paths = [RunFolder.create(load_config(None, {})).path for _ in range(3)]
     assert len(set(paths)) == 3
 
 
 def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
-    folder = RunFolder(load_config(None, {"out": str(tmp_path)}))
+    folder = RunFolder.create(load_config(None, {"out": str(tmp_path)}))
     folder.discard()
+    folder.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_without_a_round_is_removed(tmp_path: Path) -> None:
-    folder = RunFolder(load_config(None, {"out": str(tmp_path / "run")}))
+    folder = RunFolder.create(load_config(None, {"out": str(tmp_path / "run")}))
     folder.discard()
+    folder.close()
     assert not folder.path.exists()
 
 

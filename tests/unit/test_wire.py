@@ -9,9 +9,11 @@ from dncfl.common import wire
 from dncfl.common.errors import WireError
 
 HEADERS_OF_NODES = [
-    wire.Join(node=3, host="127.0.0.1", port=5555),
-    wire.Connected(node=0),
-    wire.Alive(),
+    wire.Join(node=3, incarnation=2**62, host="127.0.0.1", port=5555),
+    wire.Loaded(node=254),
+    wire.Connected(node=0, edition=3),
+    wire.Alive(busy=True, progress=12),
+    wire.TrainingFailed(node=1, round=4, reason="no memory"),
     wire.Report(
         node=1,
         round=2,
@@ -25,7 +27,7 @@ HEADERS_OF_NODES = [
     ),
     wire.Failed(node=2, reason="out of memory"),
 ]
-TRANSMISSION = wire.Transmission(sender=1, round=3, attempt=1, slot=2, messages=(0, 1))
+TRANSMISSION = wire.Transmission(sender=1, incarnation=9, round=3, attempt=1, slot=2, messages=(0, 1))
 
 
 @pytest.mark.parametrize("header", HEADERS_OF_NODES, ids=lambda header: header.kind)
@@ -38,7 +40,9 @@ def test_what_a_node_says_arrives(header: wire.FromNode) -> None:
     [
         wire.Welcome(downlink_port=1, num_parameters=21_840),
         wire.Refused(reason="no"),
-        wire.Peers(hosts=("127.0.0.1", "lab-3.example.org"), ports=(1, 2)),
+        wire.Rejoin(),
+        wire.Ping(),
+        wire.Peers(edition=1, nodes=(0, 2), incarnations=(5, 6), hosts=("127.0.0.1", "lab-3.example.org"), ports=(1, 2)),
         wire.Stop(completed=True, reason="done"),
     ],
     ids=lambda header: header.kind,
@@ -62,7 +66,9 @@ def test_what_the_server_says_arrives(header: wire.FromServer) -> None:
         {"messages": []},
         {"messages": [0] * 256},
         {"messages": [300]},
-        {"version": 2},
+        {"version": 1},
+        {"incarnation": 0},
+        {"incarnation": 2**63},
         {"kind": "join"},
         {"more": 1},
         {"sender": None},
@@ -86,6 +92,14 @@ def test_a_missing_field_is_refused() -> None:
     del fields["slot"]
     with pytest.raises(WireError, match="slot"):
         wire.decode(msgpack.packb(fields), wire.TRANSMISSION)
+
+
+def test_a_list_of_peers_whose_columns_do_not_fit_is_refused() -> None:
+    peers = wire.Peers(edition=1, nodes=(0, 2), incarnations=(5, 6), hosts=("a", "b"), ports=(1, 2))
+    assert peers.members == {0: (5, "a", 1), 2: (6, "b", 2)}
+    for change in ({"nodes": (0,)}, {"nodes": (0, 0)}, {"ports": (1, 2, 3)}):
+        with pytest.raises(WireError, match="do not fit"):
+            assert peers.model_copy(update=change).members
 
 
 @settings(max_examples=300)
