@@ -13,7 +13,8 @@
     ├── ProtocolError    an event came that the protocol does not allow: a defect in dncfl
     ├── ModelError       a user's model raised an error in training or evaluation
     ├── ReplayMismatch   a recomputed model differs from the recorded one
-    └── BenchmarkError   what is compared does not give the same result
+    ├── BenchmarkError   what is compared does not give the same result
+    └── TrialsFailed     a trial by fault did not end as it must
 
 Each class carries the exit code of a command that ends with it.
 """
@@ -101,3 +102,9 @@ class BenchmarkError(DncflError):
     """Two ways that a benchmark compares do not give the same result, so that their times mean nothing."""
 
     exit_code = 12
+
+
+class TrialsFailed(DncflError):
+    """A trial by fault did not end as it must."""
+
+    exit_code = 14

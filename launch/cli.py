@@ -1,4 +1,4 @@
-"""The command line: run, server, node, simulate, replay and bench."""
+"""The command line: run, server, node, simulate, replay, bench and trials."""
 
 import json
 import logging
@@ -181,6 +181,21 @@ def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Pa
         measure_scale(out, rounds)
     elif (figures := measure(part, seconds, rounds, data_root)) and json_output:
         print(json.dumps(figures))
+
+
+@cli.command()
+@click.option("--trials", type=click.IntRange(0), default=60, show_default=True, help="runs with a fault at a node")
+@click.option(
+    "--server-trials", type=click.IntRange(0), default=5, show_default=True, help="runs whose PS is killed and resumed"
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="of the order, the nodes and the rounds")
+@click.option("--log", metavar="FILE", type=click.Path(path_type=Path), help="file that gets a line of JSON for each trial")
+def trials(trials: int, server_trials: int, seed: int, log: Path | None) -> None:
+    """Let every kind of fault strike at every point of a round, run after run, and check each run by its replay."""
+    with gone_at_signal():
+        from dncfl.launch.trials import try_faults
+
+    try_faults(trials, server_trials, seed, log)
 
 
 def _config_of(config_file: Path | None, resume: Path | None, options: Mapping[str, object]) -> Path | None:

@@ -49,7 +49,7 @@ class Session:
         theta = checkpoint.theta
         if done > self.config.rounds or (theta is not None and theta.size != self.model.num_parameters):
             raise StorageError(f"{self.folder.path} holds {done} rounds of another run than its {CONFIG} tells of")
-        if done == self.config.rounds:
+        if done == self.config.rounds and self.folder.is_complete:
             raise ConfigError(f"all {done} rounds in {self.folder.path} are done; --rounds takes the run further")
         if theta is not None:
             self.model.theta, self.model.rounds_done = theta, done
@@ -74,7 +74,8 @@ class Session:
         removed.
         """
         try:
-            work()
+            if self.model.rounds_done < self.config.rounds:  # a run may have ended between its last round and its summary
+                work()
             summary = self._finish(None)
         except (Exception, Interrupted) as error:
             if self.records:

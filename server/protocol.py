@@ -298,6 +298,7 @@ class ServerProtocol:
         self._reports: dict[int, Report] = {}
         self._traces: list[AttemptTrace] = []
         self._reasons: dict[int, str] = {}
+        self._lost_links: set[str] = set()
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -477,10 +478,24 @@ class ServerProtocol:
         if must_repeat(self._config, self._attempt, self._decoder.involved, self._decoder.recoverable()):
             self._start_attempt(self._attempt + 1)
             return [AskRepeat(self._round, self._attempt, tuple(sorted(self._active)))]
+        warnings = self._warn_of_lost_links()
         self.state = State.CLOSING
         reports = tuple(self._reports[m] for m in sorted(self._reports))
         direct = tuple(sorted(self._direct))
-        return [CloseRound(self._round, self._decoder, direct, tuple(self._traces), reports)]
+        return [*warnings, CloseRound(self._round, self._decoder, direct, tuple(self._traces), reports)]
+
+    def _warn_of_lost_links(self) -> list[Action]:
+        """Name the links between live stations that lost something, unless that is nothing new."""
+        live = sorted(self._active)
+        lost = {
+            f"node {m} → {f'node {k}' if k in self._nodes else 'PS'}"
+            for trace in self._traces
+            for m in live
+            for k in (*live, len(self._nodes))
+            if Outcome.LOST.value in trace.slot1[m][k] + (trace.relay[m] if k not in self._nodes else "")
+        }
+        new, self._lost_links = lost - self._lost_links, lost
+        return [Warn(f"round {self._round}: lost on the way: {', '.join(sorted(new))}")] if new else []
 
     def _trace(self) -> AttemptTrace:
         slots = range(2, self._last_open_slot + 1)
@@ -506,10 +521,10 @@ class ServerProtocol:
             self._pressed = True
             senders = tuple(sorted(self._introduced))
             return [EndWaiting(self._round, self._attempt, senders)]
-        late = self.awaited
+        self._silent |= self.awaited - without_report
         self._active -= without_report
-        self._silent |= late & self._active
-        return [Warn(f"round {self._round}: transmissions of {_listed(late)} are lost"), *self._close_when_complete()]
+        out = f"{_listed(without_report)} did not report, and takes no further part in round {self._round}"
+        return [*([Warn(out)] if without_report else []), *self._close_when_complete()]
 
     def _fail_training(self, event: TrainingFailed) -> list[Action]:
         if event.round != self._round or event.node not in self._active or self.state is not State.COLLECTING:

@@ -1,9 +1,11 @@
 """What is recorded of a round and of a run."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from dncfl.common.channel import Outcome
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.payload import bytes_per_symbol
@@ -34,6 +36,10 @@ class RoundRecord:
     """bytes of the symbols in the codewords that were left out, without headers and escapes"""
     rank: int
     """independent equations at the PS"""
+    transmissions: dict[str, int]
+    """over all links and slots: sent = delivered + erased + lost"""
+    lost_links: dict[str, int]
+    """transmissions that were lost, by link, as in "2->0" or "2->ps"; those of a node that is gone are among them"""
     clip_fraction: float
     """share of all updates' values outside the quantiser's bounds"""
     bytes: dict[str, dict[str, int]]
@@ -77,7 +83,22 @@ def attempt_figures(attempts: Sequence[AttemptTrace], code: DiversityNetworkCode
         "relay_slots": used,
         "relay_slots_saved": saved,
         "bytes_saved": saved * code.num_clients * (SIDE_SYMBOLS + num_parameters) * bytes_per_symbol(code.p),
+        **link_figures(attempts),
     }
+
+
+def link_figures(attempts: Sequence[AttemptTrace]) -> dict[str, Any]:
+    """What became of the transmissions of some attempts."""
+    outcomes: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
+    for attempt in attempts:
+        for sender, row in enumerate(attempt.slot1):
+            receivers = [str(receiver) for receiver in range(len(row) - 1)] + ["ps"] * (1 + attempt.relay_slots)
+            for receiver, letter in zip(receivers, row + attempt.relay[sender], strict=True):
+                outcomes[letter] += 1
+                lost[f"{sender}->{receiver}"] += letter == Outcome.LOST.value
+    counts = {outcome.name.lower(): outcomes[outcome.value] for outcome in Outcome}
+    return {"transmissions": {"sent": sum(counts.values()), **counts}, "lost_links": {link: n for link, n in lost.items() if n}}
 
 
 def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any]:
@@ -96,4 +117,6 @@ def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any
         "relay_slots": sum(record.relay_slots for record in records),
         "relay_slots_saved": sum(record.relay_slots_saved for record in records),
         "bytes_saved": sum(record.bytes_saved for record in records),
+        "transmissions": {name: sum(record.transmissions[name] for record in records) for name in records[0].transmissions},
+        "lost_links": dict(sum((Counter(record.lost_links) for record in records), Counter())),
     }

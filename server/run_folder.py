@@ -87,6 +87,14 @@ class RunFolder:
             raise
         return folder, checkpoint
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has been finished, with all its rounds."""
+        try:
+            return bool(json.loads((self.path / SUMMARY).read_text())["completed"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
     def close(self) -> None:
         """Let others have the folder."""
         os.close(self._descriptor)

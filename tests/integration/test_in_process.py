@@ -59,6 +59,8 @@ def test_a_whole_run_leaves_nothing() -> None:
             nodes = [NodeProcess(_settings(m, port)) for m in range(3)]
             await asyncio.gather(run.server.serve(), *(node.run() for node in nodes))
         assert [record.round for record in run.records] == [1, 2]
+        assert all(record.transmissions["lost"] == 0 for record in run.records)
+        assert run.warnings == []
         assert run.server.counts == {"rejected_frames": 0, "damaged_frames": 0, "stale_frames": 0}
         await _nothing_left()
 
@@ -147,7 +149,7 @@ def test_a_node_that_never_sends_loses_its_transmissions_and_the_run_goes_on() -
             assert [row[2] for row in trace.slot1[:2]] == ["l", "l"]
             assert set(trace.relay[2]) <= {"l"}
             assert "l" not in trace.slot1[0][1] + trace.slot1[0][3] + trace.slot1[1][0] + trace.slot1[1][3]
-        assert any("transmissions of node 2 are lost" in warning for warning in run.warnings)
+        assert any("node 2 did not report, and takes no further part in round 1" in warning for warning in run.warnings)
         await _nothing_left()
 
     asyncio.run(main())

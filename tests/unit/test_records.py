@@ -12,7 +12,7 @@ from dncfl.common.errors import DataError, StorageError
 from dncfl.common.trace import AttemptTrace, TraceChannel, read_trace
 from dncfl.launch.picture import draw_run, measured_outage
 from dncfl.launch.reference import as_recorded, simulated
-from dncfl.server.records import RoundRecord, summarise
+from dncfl.server.records import RoundRecord, link_figures, summarise
 from dncfl.server.run_folder import RunFolder
 
 TRACE = AttemptTrace(round=1, attempt=1, slot1=("-ed", "d-e"), relay=("l", "d"))
@@ -31,6 +31,8 @@ def _record(round: int) -> RoundRecord:
         relay_slots_saved=0,
         bytes_saved=0,
         rank=2,
+        transmissions={"sent": 2, "delivered": 1, "erased": 0, "lost": 1},
+        lost_links={"1->ps": 1},
         clip_fraction=0.0,
         bytes={},
         seconds={"total": 1.0},
@@ -51,6 +53,12 @@ def test_a_trace_is_played_back(tmp_path: Path) -> None:
         as_recorded(config, read_trace(path), 3)
     with pytest.raises(DataError, match="does not fit 5 clients"):
         as_recorded(load_config(None, {"clients": 5}), read_trace(path), 2)
+
+
+def test_each_transmission_is_counted_once_by_what_became_of_it() -> None:
+    figures = link_figures([TRACE, AttemptTrace(round=1, attempt=2, slot1=("-ll", "l-d"), relay=("de", "ll"))])
+    assert figures["transmissions"] == {"sent": 6 + 8, "delivered": 3 + 2, "erased": 2 + 1, "lost": 1 + 5}
+    assert figures["lost_links"] == {"0->ps": 1 + 1, "0->1": 1, "1->0": 1, "1->ps": 2}
 
 
 def test_a_trace_without_listeners_is_no_trace_for_relays() -> None:
@@ -193,4 +201,6 @@ def test_a_folder_without_a_round_is_removed(tmp_path: Path) -> None:
 def test_a_summary_of_nothing_and_of_something() -> None:
     assert summarise([], 2)["final_accuracy"] is None
     summary = summarise([_record(1), _record(2)], 2)
+    assert summary["transmissions"] == {"sent": 4, "delivered": 2, "erased": 0, "lost": 2}
+    assert summary["lost_links"] == {"1->ps": 2}
     assert (summary["final_accuracy"], summary["mean_direct"], summary["rounds_all_recovered"]) == (0.5, 1.0, 2)
