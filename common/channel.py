@@ -7,6 +7,7 @@ slot at once, so the draws of one slot at one receiver are one random stream wit
 
 from abc import ABC, abstractmethod
 from enum import Enum
+from functools import lru_cache, partial
 from typing import TypeVar
 
 import numpy as np
@@ -89,24 +90,21 @@ class RayleighChannel(RandomChannel):
         return gain < self._threshold[:, receiver]
 
 
+SLOTS_KEPT = 1024
+"""Slots whose draws a drop layer remembers: four attempts of the largest run. Others are drawn again, to the same end."""
+
+
 class DropLayer:
     """The channel at one receiver: what becomes of each frame that crossed the wire."""
 
     def __init__(self, channel: Channel, receiver: int) -> None:
         """receiver: a node's number, or M for the PS."""
-        self._channel = channel
-        self._receiver = receiver
-        self._round = 0
-        self._flags: dict[tuple[int, int], Flags] = {}
+        self._delivers = lru_cache(SLOTS_KEPT)(partial(channel.delivers, receiver=receiver))
 
     def outcome(self, *, round: int, attempt: int, slot: int, sender: int) -> Outcome:
         """DELIVERED or ERASED, the same however often it is asked."""
-        if round != self._round:
-            self._round, self._flags = round, {}
-        if (attempt, slot) not in self._flags:
-            flags = self._channel.delivers(round=round, attempt=attempt, slot=slot, receiver=self._receiver)
-            self._flags[attempt, slot] = flags
-        return Outcome.DELIVERED if self._flags[attempt, slot][sender] else Outcome.ERASED
+        flags = self._delivers(round=round, attempt=attempt, slot=slot)
+        return Outcome.DELIVERED if flags[sender] else Outcome.ERASED
 
 
 def fading_threshold(snr: Real, rate: Real) -> Real:

@@ -1,6 +1,7 @@
 """Transmissions as frames: a sender's payload out, and at the receiver the drop layer's verdict and the payload in.
 
-The frames are topic, header, the payload's two planes, and a digest of the header and the planes.
+The frames are topic, header, the payload's two planes, and two digests: of the header, so that nobody believes a damaged
+one, and of all three.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,9 @@ from dncfl.common.channel import Channel, DropLayer, Outcome
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import WireError
 from dncfl.common.payload import Buffer, Payload
+
+DIGEST = 8
+"""Bytes of a digest."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,21 @@ class Radio:
     """One station's ends of all its links: a node's, or the PS's, which has number M and only receives."""
 
     def __init__(
-        self, code: DiversityNetworkCode, channel: Channel, station: int, num_symbols: int, incarnation: int = 1
+        self,
+        code: DiversityNetworkCode,
+        channel: Channel,
+        station: int,
+        num_symbols: int,
+        incarnation: int = 1,
+        last_round: int = wire.MAX_ROUND,
     ) -> None:
-        """num_symbols: the length n of a message; incarnation: which life of the station this is."""
+        """num_symbols: the length n of a message; incarnation: which life of the station this is; last_round: of the run."""
         self._code = code
         self._station = station
         self._drop_layer = DropLayer(channel, station)
         self._num_symbols = num_symbols
         self._incarnation = incarnation
+        self._last_round = last_round
         self.num_damaged = 0
 
     def frames(self, round: int, attempt: int, slot: int, messages: Iterable[int], payload: Payload) -> list[Any]:
@@ -56,7 +67,7 @@ class Radio:
             )
         )
         topic = wire.TOPIC_MESSAGE if slot == 1 else wire.TOPIC_CODEWORD
-        return [topic, header, payload.plane, payload.escapes, _digest(header, payload.plane, payload.escapes)]
+        return [topic, header, payload.plane, payload.escapes, _digests(header, payload.plane, payload.escapes)]
 
     def lie(self, frames: Sequence[Any], payload: Payload) -> list[Any]:
         """A transmission with one wrong symbol, under a digest that fits: for tests of those who receive it."""
@@ -64,7 +75,7 @@ class Radio:
         symbols[len(payload) // 2] = (int(symbols[len(payload) // 2]) + 1) % self._code.p
         wrong = Payload.of(symbols, self._code.p)
         planes = (wrong.plane, wrong.escapes)
-        return [*frames[:2], *planes, _digest(frames[1], *planes)]
+        return [*frames[:2], *planes, _digests(frames[1], *planes)]
 
     def receive(self, frames: Sequence[Buffer]) -> Reception:
         """What the frames of a transmission amount to. Raises WireError when they are none.
@@ -74,15 +85,22 @@ class Radio:
         if len(frames) != 5:
             raise WireError(f"a transmission of {len(frames)} frames: must be 5")
         header = wire.decode(frames[1], wire.TRANSMISSION)
-        header.check(num_clients=self._code.num_clients, last_slot=1 + self._code.relay_slots)
+        header.check(num_clients=self._code.num_clients, last_slot=1 + self._code.relay_slots, last_round=self._last_round)
+        of_header, of_all = frames[4][:DIGEST], frames[4][DIGEST:]
+        if of_header != _digest(frames[1]):
+            raise WireError("a transmission whose header does not match its digest")
         outcome = self._drop_layer.outcome(round=header.round, attempt=header.attempt, slot=header.slot, sender=header.sender)
         payload = None
         if outcome is Outcome.DELIVERED:
-            if bytes(frames[4]) != _digest(*frames[1:4]):
+            if of_all != _digest(*frames[1:4]):
                 self.num_damaged += 1
                 return Reception(header, Outcome.LOST, None)
             payload = Payload.from_frames(frames[2], frames[3], self._code.p, self._num_symbols)
         return Reception(header, outcome, payload)
+
+
+def _digests(header: Any, *planes: Any) -> bytes:
+    return _digest(header) + _digest(header, *planes)
 
 
 def _digest(*frames: Any) -> bytes:

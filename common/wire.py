@@ -8,9 +8,10 @@ Frames on each socket:
 
     node DEALER ⇄ ROUTER PS   header                                       control, both directions
     PS XPUB → SUB node        topic, header [, θ as float32]               Model, Repeat, RelaySlot, StopWaiting
-    node XPUB → SUB others    topic, header, plane, escapes, digest        Transmission; see `dncfl.common.radio`
+    node XPUB → SUB others    topic, header, plane, escapes, digests       Transmission; see `dncfl.common.radio`
 """
 
+import re
 from typing import Annotated, Literal, TypeVar
 
 import msgpack
@@ -34,6 +35,12 @@ TOPIC_DOWNLINK = b"D"
 
 SERVER_NAME = "ps"
 
+MAX_ROUND = 2**32 - 1
+
+
+READY_TOPIC = re.compile(rb"~(ps|\d{1,3})\.(\d{1,19})")
+"""See `ready_topic`."""
+
 
 def ready_topic(subscriber: int | str, incarnation: int = 0) -> bytes:
     """The topic that one life of one subscriber alone subscribes to, after all others: its arrival confirms them.
@@ -44,7 +51,7 @@ def ready_topic(subscriber: int | str, incarnation: int = 0) -> bytes:
 
 
 Node = Annotated[int, Field(ge=0, lt=MAX_CLIENTS, description="node number, from 0")]
-Round = Annotated[int, Field(ge=1, lt=2**32, description="round, from 1")]
+Round = Annotated[int, Field(ge=1, le=MAX_ROUND, description="round, from 1")]
 Incarnation = Annotated[int, Field(ge=1, lt=2**63, description="one life of a node: drawn anew whenever it joins")]
 Attempt = Annotated[int, Field(ge=1, lt=2**32, description="attempt within the round, from 1")]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,250}$", description="host name or IPv4 address")]
@@ -111,11 +118,15 @@ class Peers(Header):
     hosts: Annotated[tuple[Host, ...], Field(max_length=MAX_CLIENTS, strict=False)]
     ports: Annotated[tuple[Port, ...], Field(max_length=MAX_CLIENTS, strict=False)]
 
-    @property
-    def members(self) -> dict[int, tuple[int, str, int]]:
-        """Incarnation, host and port by node. Raises WireError when the columns differ in length."""
+    def check(self) -> None:
+        """Raise WireError when the columns differ in length, or name a node twice."""
         if not len(self.nodes) == len(set(self.nodes)) == len(self.incarnations) == len(self.hosts) == len(self.ports):
             raise WireError(f"a list of {len(self.nodes)} peers whose columns do not fit")
+
+    @property
+    def members(self) -> dict[int, tuple[int, str, int]]:
+        """Incarnation, host and port by node. Raises WireError as `check` does."""
+        self.check()
         return dict(zip(self.nodes, zip(self.incarnations, self.hosts, self.ports, strict=True), strict=True))
 
 
@@ -150,11 +161,11 @@ class Report(Header):
     round: Round
     attempt: Attempt
     heard: str = Field(pattern=r"^[del-]*$", max_length=MAX_CLIENTS, description="a trace letter per sender, for slot 1")
-    train_seconds: float = Field(ge=0, description="seconds of local training")
-    encode_seconds: float = Field(ge=0, description="seconds of quantising and encoding the message")
-    train_loss: float = Field(description="mean loss of the last local epoch")
-    num_clipped: int = Field(ge=0, description="values of the update outside the quantiser's bounds")
-    bytes_from_peers: int = Field(ge=0, description="bytes of slot-1 messages from peers in this attempt")
+    train_seconds: float = Field(ge=0, le=1e9, description="seconds of local training")
+    encode_seconds: float = Field(ge=0, le=1e9, description="seconds of quantising and encoding the message")
+    train_loss: float = Field(ge=-1e39, le=1e39, description="mean loss of the last local epoch, a 32-bit float")
+    num_clipped: int = Field(ge=0, le=2**31, description="values of the update outside the quantiser's bounds")
+    bytes_from_peers: int = Field(ge=0, le=2**48, description="bytes of slot-1 messages from peers in this attempt")
 
 
 class TrainingFailed(Header):
@@ -233,8 +244,10 @@ class Transmission(Header):
         Field(min_length=1, max_length=MAX_CLIENTS, strict=False, description="nodes whose messages it combines"),
     ]
 
-    def check(self, *, num_clients: int, last_slot: int) -> None:
+    def check(self, *, num_clients: int, last_slot: int, last_round: int = MAX_ROUND) -> None:
         """Raise WireError where this cannot be a transmission in a run of this size."""
+        if self.round > last_round:
+            raise WireError(f"a transmission of round {self.round}: there are {last_round}")
         if self.sender >= num_clients or max(self.messages) >= num_clients or self.slot > last_slot:
             raise WireError(f"slot {self.slot} of node {self.sender} with messages {self.messages}: there is no such thing")
         if self.slot == 1 and self.messages != (self.sender,):

@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 WORTH_A_THREAD = 2**22
 """Products of symbols that take longer than a few milliseconds in the event loop."""
 
+MAX_HEARERS = 1024
+"""Subscribers that a node remembers: four lives of each node of the largest run."""
+
 JOIN_AGAIN_SECONDS = 2.0
 """How often a node asks to join: a PS that was restarted has not heard it."""
 
@@ -74,6 +77,7 @@ class Life:
         self._members: dict[int, tuple[int, str, int]] = {}
         self._edition = 0
         self._hearers: set[bytes] = set()
+        self._num_rejected = 0
         self._faults = FaultInjector(settings.faults, settings.fault_log)
         self._spoil: list[Fault] = []
         self._last_frames: list[Any] = []
@@ -148,7 +152,7 @@ class Life:
         """Load the data, connect, and follow the rounds to the end."""
         code = network_code(config)
         num_symbols = SIDE_SYMBOLS + welcome.num_parameters
-        radio = Radio(code, channel(config), self._node, num_symbols, self._incarnation)
+        radio = Radio(code, channel(config), self._node, num_symbols, self._incarnation, config.rounds)
         trainer = await self._in_thread(self._make_trainer, config, self._node)
         self._hear_server(welcome)
         self._peers.expect_frames_of(2 * num_symbols)
@@ -180,8 +184,9 @@ class Life:
             header, _ = await self._control_headers.get()
             if isinstance(header, wire.Stop):
                 return
-            if not isinstance(header, wire.Peers):
-                raise WireError(f"the PS sent {header.kind} where a list of peers or the end is due")
+            if not isinstance(header, wire.Peers) or header.edition <= self._edition:
+                self._reject(WireError(f"the PS sent {header.kind} where a new list of peers or the end is due"))
+                continue
             before, self._members = self._members, header.members
             self._edition = header.edition
             if listens:
@@ -199,11 +204,13 @@ class Life:
     def _take_subscription(self, frames: list[Buffer], *, listens: bool) -> None:
         change, topic = bytes(frames[0][:1]), bytes(frames[0][1:])
         self._uplink.queue_at_most(self._most_queued)
-        if change == b"\x01":
+        if change == b"\x00":
+            self._hearers.discard(topic)
+        elif change == b"\x01" and wire.READY_TOPIC.fullmatch(topic) and len(self._hearers) < MAX_HEARERS:
             self._hearers.add(topic)
             self._confirm(listens=listens)
-        else:
-            self._hearers.discard(topic)
+        elif topic not in (wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD):
+            self._reject(WireError("a subscription to what there is not, or one too many"))
 
     def _confirm(self, *, listens: bool) -> None:
         """Tell the PS once all who must hear this node have subscribed."""
@@ -328,6 +335,8 @@ class Life:
     def _take_control(self, frames: list[Buffer]) -> None:
         try:
             message = wire.decode(frames[0], wire.FROM_SERVER)
+            if isinstance(message, wire.Peers):
+                message.check()
         except WireError as error:
             self._reject(error)
             return
@@ -409,6 +418,7 @@ class Life:
             self._busy = False
 
     def _reject(self, error: WireError) -> None:
+        self._num_rejected += 1
         log.warning("node %d rejected a frame: %s", self._node, error)
 
 

@@ -217,7 +217,7 @@ class NodeProtocol:
         if event.round < self._round or event.sender not in self._peers:
             return self._count_stale(event)
         place = (event.round, event.attempt)
-        if place not in self._outcomes and self._num_ahead >= MAX_AHEAD:
+        if not self._has_room(place):
             return self._count_stale(event)
         seen = self._outcomes.setdefault(place, {})
         if event.sender in seen:
@@ -227,9 +227,17 @@ class NodeProtocol:
             self._messages.setdefault(event.round, {})[event.sender] = event.message
         return []
 
-    @property
-    def _num_ahead(self) -> int:
-        return sum(place > (self._round, self._attempt) for place in self._outcomes)
+    def _has_room(self, place: tuple[int, int]) -> bool:
+        """Whether a place may be kept; of those ahead the nearest are, so that nobody fills the room with what never comes."""
+        ahead = sorted({*self._outcomes, place})[-MAX_AHEAD - 1 :]
+        if place in self._outcomes or len(ahead) <= MAX_AHEAD or ahead[0] <= (self._round, self._attempt):
+            return True
+        if place == (farthest := ahead[-1]):
+            return False
+        del self._outcomes[farthest]
+        if all(round != farthest[0] for round, _ in self._outcomes):
+            self._messages.pop(farthest[0], None)
+        return True
 
     def _listen(self, event: PeerSlotOver) -> list[Action]:
         return self._keep(event) + self._report_when_slot_over()

@@ -12,7 +12,6 @@ Seconds of a round, which add up to `total`:
 
 import asyncio
 import logging
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,8 +51,8 @@ PROBE_SECONDS = 2.0
 
 WATCH_SECONDS = 0.25
 
-
-_READY = re.compile(rb"\x01~(\d{1,3})\.(\d{1,19})")
+MOST_QUEUED = 1000
+"""Control messages that wait for one who does not read them: far more than a node is ever sent at a time."""
 
 
 @dataclass
@@ -64,6 +63,8 @@ class SignsOfLife:
     busy: bool = False
     progress: int = -1
     advanced: float = field(default_factory=monotonic)
+    given_up: bool = False
+    """whether the protocol has been told that the node is gone, which it may hear later"""
 
     def begin(self) -> None:
         """The node has work to do from now on."""
@@ -99,7 +100,7 @@ class ServerProcess:
         self._protocol = ServerProtocol(config, code, model.rounds_done)
         self._code = code
         self._num_symbols = SIDE_SYMBOLS + model.num_parameters
-        self._radio = Radio(code, channel(config), config.clients, self._num_symbols)
+        self._radio = Radio(code, channel(config), config.clients, self._num_symbols, last_round=config.rounds)
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
         self._nodes_by_address: dict[bytes, int] = {}
         self._signs: dict[int, SignsOfLife] = {}
@@ -131,6 +132,7 @@ class ServerProcess:
             self._control, self._downlink = Socket(context, zmq.ROUTER), Socket(context, zmq.XPUB)
             self._uplink = Socket(context, zmq.SUB)
             self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
+            self._control.queue_at_most(MOST_QUEUED)
             self._uplink.expect_frames_of(2 * self._num_symbols)
             self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
             control_port = self._control.bind(host, port)
@@ -355,7 +357,9 @@ class ServerProcess:
         """Somebody asks to be a node; if there is one, that must show that it lives, or else gives way."""
         joined = protocol.NodeJoined(header.node, header.incarnation, address, (header.host, header.port))
         member = self._protocol.members.get(header.node)
-        if member is None or member.incarnation == header.incarnation:
+        if self._nodes_by_address.get(address, header.node) != header.node:
+            self._reject(WireError(f"node {self._nodes_by_address[address]} asks to be node {header.node}, too"))
+        elif member is None or member.incarnation == header.incarnation:
             self._events.put_nowait(joined)
         elif header.node not in self._contests:
             self._contests[header.node] = Contest(joined, monotonic())
@@ -363,7 +367,11 @@ class ServerProcess:
 
     def _take_subscription(self, frames: list[Buffer]) -> None:
         """Subscriptions to the downlink: a node's own topic confirms that it hears θ."""
-        if match := _READY.fullmatch(bytes(frames[0])):
+        change, topic = bytes(frames[0][:1]), bytes(frames[0][1:])
+        match = wire.READY_TOPIC.fullmatch(topic)
+        if len(frames) != 1 or change not in (b"\x00", b"\x01") or (match is None and topic != wire.TOPIC_DOWNLINK):
+            self._reject(WireError("a subscription to what there is not"))
+        elif match and match[1].isdigit() and change == b"\x01":
             self._events.put_nowait(protocol.DownlinkHeard(int(match[1]), int(match[2])))
 
     def _take_transmission(self, frames: list[Buffer]) -> None:
@@ -387,7 +395,9 @@ class ServerProcess:
         while True:
             await asyncio.sleep(min(WATCH_SECONDS, config.slot_patience / 4))
             now = monotonic()
-            for node, signs in list(self._signs.items()):
+            for node, signs in self._signs.items():
+                if signs.given_up:
+                    continue
                 if now - signs.heard > config.patience:
                     self._lose(node, f"it has been silent for {config.patience:g} s")
                 elif signs.busy and now - signs.advanced > config.training_patience:
@@ -406,7 +416,8 @@ class ServerProcess:
                 self._events.put_nowait(protocol.Expired(self._protocol.place))
 
     def _lose(self, node: int, reason: str) -> None:
-        self._signs.pop(node, None)
+        if node in self._signs:
+            self._signs[node].given_up = True
         self._events.put_nowait(protocol.NodeGone(node, reason))
 
     def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:

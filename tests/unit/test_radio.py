@@ -1,7 +1,5 @@
 """Transmissions on the wire: what is sent arrives, what is damaged on the way counts as lost."""
 
-from contextlib import suppress
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from dncfl.common.channel import BernoulliChannel, Outcome, PerfectChannel
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import WireError
 from dncfl.common.payload import Buffer, Payload
-from dncfl.common.radio import Radio
+from dncfl.common.radio import DIGEST, Radio
 
 CODE = DiversityNetworkCode(3)
 PAYLOAD = Payload.of(np.array([0, 255, 256, 7, 256], dtype=np.uint16), CODE.p)
@@ -32,11 +30,11 @@ def test_what_is_sent_arrives() -> None:
     assert np.array_equal(reception.payload.symbols, PAYLOAD.symbols)
 
 
-@pytest.mark.parametrize("frame", [2, 3, 4])
-def test_any_flipped_bit_is_noticed(frame: int) -> None:
+@pytest.mark.parametrize(("frame", "start"), [(2, 0), (3, 0), (4, DIGEST)])
+def test_any_flipped_bit_is_noticed(frame: int, start: int) -> None:
     sent, radio = _sent(), _radio(3)
-    size = len(sent[frame])
-    for bit in range(8 * size):
+    size = len(sent[frame]) - start
+    for bit in range(8 * start, 8 * len(sent[frame])):
         damaged = bytearray(sent[frame])
         damaged[bit // 8] ^= 1 << bit % 8
         reception = radio.receive([*sent[:frame], bytes(damaged), *sent[frame + 1 :]])
@@ -44,19 +42,28 @@ def test_any_flipped_bit_is_noticed(frame: int) -> None:
     assert radio.num_damaged == 8 * size
 
 
-def test_a_damaged_header_never_passes() -> None:
-    sent, radio = _sent(), _radio(3)
-    for bit in range(8 * len(sent[1])):
-        damaged = bytearray(sent[1])
+@pytest.mark.parametrize("outage", [0, 1])
+@pytest.mark.parametrize("frame", [1, 4])
+def test_nobody_believes_a_damaged_header(frame: int, outage: int) -> None:
+    """Whatever the channel does: a header that claims to be of another slot must not stand in its way."""
+    sent, radio = _sent(), Radio(CODE, BernoulliChannel(0, np.full((3, 4), outage)), 3, 5)
+    for bit in range(8 * len(sent[frame][: DIGEST if frame == 4 else None])):
+        damaged = bytearray(sent[frame])
         damaged[bit // 8] ^= 1 << bit % 8
-        with suppress(WireError):
-            assert radio.receive([sent[0], bytes(damaged), *sent[2:]]).outcome is Outcome.LOST
+        with pytest.raises(WireError):
+            radio.receive([*sent[:frame], bytes(damaged), *sent[frame + 1 :]])
 
 
 def test_what_the_channel_erases_is_erased_even_if_it_is_damaged() -> None:
     radio = Radio(CODE, BernoulliChannel(0, np.ones((3, 4))), 3, 5)
-    assert radio.receive([*_sent()[:2], b"", b"", b""]).outcome is Outcome.ERASED
+    sent = _sent()
+    assert radio.receive([*sent[:2], b"", b"", sent[4]]).outcome is Outcome.ERASED
     assert radio.num_damaged == 0
+
+
+def test_rounds_that_the_run_does_not_have_are_refused() -> None:
+    with pytest.raises(WireError, match="round 4: there are 3"):
+        Radio(CODE, PerfectChannel(3), 3, 5, last_round=3).receive(_sent())
 
 
 def test_a_lie_passes_the_digest() -> None:
