@@ -12,6 +12,7 @@ Frames on each socket:
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
 import msgpack
@@ -38,16 +39,27 @@ SERVER_NAME = "ps"
 MAX_ROUND = 2**32 - 1
 
 
-READY_TOPIC = re.compile(rb"~(ps|\d{1,3})\.(\d{1,19})")
-"""See `ready_topic`."""
-
-
 def ready_topic(subscriber: int | str, incarnation: int = 0) -> bytes:
     """The topic that one life of one subscriber alone subscribes to, after all others: its arrival confirms them.
 
     It sorts behind the other topics, since a socket that reconnects repeats its subscriptions in that order.
     """
     return f"~{subscriber}.{incarnation}".encode()
+
+
+_READY = re.compile(rb"~(ps|\d{1,3})\.(\d{1,19})")
+
+
+def decode_subscription(frames: Sequence[bytes | memoryview], *topics: bytes) -> tuple[bool, bytes, tuple[str, int] | None]:
+    """Whether a subscription begins, its topic, and whose it is where that is a ready topic: a subscriber and its incarnation.
+
+    Raises WireError for any other topic than these.
+    """
+    change, topic = bytes(frames[0][:1]), bytes(frames[0][1:])
+    ready = _READY.fullmatch(topic)
+    if len(frames) != 1 or change not in (b"\x00", b"\x01") or (ready is None and topic not in topics):
+        raise WireError("a subscription to what there is not")
+    return change == b"\x01", topic, ready and (ready[1].decode(), int(ready[2]))
 
 
 Node = Annotated[int, Field(ge=0, lt=MAX_CLIENTS, description="node number, from 0")]
@@ -290,6 +302,7 @@ def decode(frame: bytes | memoryview, allowed: TypeAdapter[T]) -> T:
         return allowed.validate_python(fields)
     except pydantic.ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
-        raise WireError(f"a header that is not allowed here: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from None
+        place = ".".join(map(str, detail["loc"]))
+        raise WireError(f"a header that is not allowed here: {place[:100]}: {detail['msg'][:300]}") from None
     except (ValueError, msgpack.UnpackException) as error:
         raise WireError(f"a header that is no msgpack: {error}") from None

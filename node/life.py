@@ -202,15 +202,19 @@ class Life:
                 self._peers.connect(*now[node][1:])
 
     def _take_subscription(self, frames: list[Buffer], *, listens: bool) -> None:
-        change, topic = bytes(frames[0][:1]), bytes(frames[0][1:])
         self._uplink.queue_at_most(self._most_queued)
-        if change == b"\x00":
+        try:
+            begins, topic, ready = wire.decode_subscription(frames, wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD)
+            if begins and ready and len(self._hearers) >= MAX_HEARERS:
+                raise WireError("a subscriber too many")
+        except WireError as error:
+            self._reject(error)
+            return
+        if not begins:
             self._hearers.discard(topic)
-        elif change == b"\x01" and wire.READY_TOPIC.fullmatch(topic) and len(self._hearers) < MAX_HEARERS:
+        elif ready:
             self._hearers.add(topic)
             self._confirm(listens=listens)
-        elif topic not in (wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD):
-            self._reject(WireError("a subscription to what there is not, or one too many"))
 
     def _confirm(self, *, listens: bool) -> None:
         """Tell the PS once all who must hear this node have subscribed."""
@@ -335,6 +339,8 @@ class Life:
     def _take_control(self, frames: list[Buffer]) -> None:
         try:
             message = wire.decode(frames[0], wire.FROM_SERVER)
+            if len(frames) > 1 and not isinstance(message, wire.Welcome):
+                raise WireError(f"{message.kind} with {len(frames) - 1} frames too many")
             if isinstance(message, wire.Peers):
                 message.check()
         except WireError as error:
@@ -375,10 +381,12 @@ class Life:
             if len(frames) < 2:
                 raise WireError("a topic without a header")
             _, header, *payload = frames
-            match wire.decode(header, wire.DOWNLINK):
+            message = wire.decode(header, wire.DOWNLINK)
+            sizes = [4 * num_parameters] if isinstance(message, wire.Model) else []
+            if [len(frame) for frame in payload] != sizes:
+                raise WireError(f"{message.kind} with frames of {[len(frame) for frame in payload]} bytes: must be {sizes}")
+            match message:
                 case wire.Model(round=round, members=members):
-                    if len(payload) != 1 or len(payload[0]) != 4 * num_parameters:
-                        raise WireError(f"a model that is not one frame of {4 * num_parameters} bytes")
                     floats = np.frombuffer(payload[0], dtype="<f4").astype(np.float32, copy=False)
                     theta = np.require(floats, requirements="A")  # where it lies, unless that is at an odd address
                     self._newest_round = max(self._newest_round, round)

@@ -367,12 +367,13 @@ class ServerProcess:
 
     def _take_subscription(self, frames: list[Buffer]) -> None:
         """Subscriptions to the downlink: a node's own topic confirms that it hears θ."""
-        change, topic = bytes(frames[0][:1]), bytes(frames[0][1:])
-        match = wire.READY_TOPIC.fullmatch(topic)
-        if len(frames) != 1 or change not in (b"\x00", b"\x01") or (match is None and topic != wire.TOPIC_DOWNLINK):
-            self._reject(WireError("a subscription to what there is not"))
-        elif match and match[1].isdigit() and change == b"\x01":
-            self._events.put_nowait(protocol.DownlinkHeard(int(match[1]), int(match[2])))
+        try:
+            begins, _, ready = wire.decode_subscription(frames, wire.TOPIC_DOWNLINK)
+        except WireError as error:
+            self._reject(error)
+            return
+        if begins and ready and ready[0].isdigit():
+            self._events.put_nowait(protocol.DownlinkHeard(int(ready[0]), ready[1]))
 
     def _take_transmission(self, frames: list[Buffer]) -> None:
         try:

@@ -169,6 +169,22 @@ def test_a_node_keeps_what_peers_send_ahead_of_it() -> None:
     assert node.num_stale == 0
 
 
+def test_what_never_comes_does_not_crowd_out_what_is_next() -> None:
+    """A peer that claims to be far ahead fills a bounded memory, and the nearest are kept."""
+    node = _node(2)
+    node.handle(node_side.ModelArrived(1, _theta(), EVERYONE))
+    for round in range(1000, 0, -1):
+        node.handle(_heard(1, round=round, attempt=7))
+    node.handle(_heard(1, round=2))
+    node.handle(_heard(1, round=1))
+    assert set(node._outcomes) == {(1, 1), (1, 7), (2, 1)}
+    assert set(node._messages) == {1, 2}
+    assert node.num_stale == 0
+    node.handle(_heard(1, round=3))
+    assert node.num_stale == 1
+    assert len(node.handle(_trained())) == 3  # all of slot 1 is there
+
+
 def test_a_node_counts_what_is_stale_and_goes_on() -> None:
     node = _node(2)
     node.handle(node_side.ModelArrived(2, _theta(), EVERYONE))

@@ -1,0 +1,79 @@
+"""The PS's callbacks without sockets: what strangers and late nodes say."""
+
+from typing import Any
+
+import pytest
+
+from dncfl.common import wire
+from dncfl.common.config import load_config
+from dncfl.server import protocol
+from dncfl.server.global_model import GlobalModel
+from dncfl.server.observer import Observer
+from dncfl.server.process import ServerProcess
+
+CONFIG = load_config(None, {"clients": 3, "rounds": 2})
+
+
+class Sent:
+    """Stands for the control socket."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, wire.FromServer]] = []
+
+    def send(self, address: bytes, header: bytes, *_: bytes) -> None:
+        self.headers.append((address, wire.decode(header, wire.FROM_SERVER)))
+
+
+@pytest.fixture
+def server() -> ServerProcess:
+    """A PS that node 0 has joined."""
+    server = ServerProcess(CONFIG, GlobalModel(CONFIG), lambda *_: None, Observer())
+    server._control = Sent()  # type: ignore[assignment]
+    server._downlink_port = 1
+    _says(server, b"first", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))
+    _handle(server)
+    return server
+
+
+def _says(server: ServerProcess, address: bytes, header: wire.Header) -> None:
+    server._take_control([address, wire.encode(header)])
+
+
+def _handle(server: ServerProcess) -> list[protocol.Action]:
+    """Perform all that the events lead to."""
+    actions: list[Any] = []
+    while not server._events.empty():
+        actions += server._protocol.handle(server._events.get_nowait())
+    for action in actions:
+        with pytest.raises(StopIteration):
+            server._perform(action).send(None)
+    return actions
+
+
+def test_a_node_may_speak_between_being_given_up_and_being_dismissed(server: ServerProcess) -> None:
+    """So long as the PS closes a round, it handles no event."""
+    server._lose(0, "it has been silent")
+    _says(server, b"first", wire.Alive(busy=True))
+    _says(server, b"first", wire.TrainingFailed(node=0, round=1, reason=""))
+    assert [type(action) for action in _handle(server)] == [protocol.Dismiss]
+    _says(server, b"first", wire.Alive())
+    assert server._control.headers[-1] == (b"first", wire.Rejoin())  # type: ignore[attr-defined]
+
+
+def test_one_address_is_one_node(server: ServerProcess) -> None:
+    _says(server, b"first", wire.Join(node=1, incarnation=5, host="127.0.0.1", port=1))
+    assert _handle(server) == []
+    assert server.counts["rejected_frames"] == 1
+    assert server._nodes_by_address == {b"first": 0}
+
+
+def test_subscriptions_to_what_there_is_not_are_counted(server: ServerProcess) -> None:
+    for subscription in (b"", b"\x01", b"\x01U", b"\x02D", b"\x01~0", b"\x01~0.5x", b"\x01~1000.5"):
+        server._take_subscription([subscription])
+    server._take_subscription([b"\x01D", b"and more"])
+    assert server.counts["rejected_frames"] == 8
+    for subscription in (b"\x01D", b"\x01~0.5", b"\x00~0.5"):
+        server._take_subscription([subscription])
+    assert server.counts["rejected_frames"] == 8
+    assert server._events.get_nowait() == protocol.DownlinkHeard(0, 5)
+    assert server._events.empty()
