@@ -11,7 +11,6 @@ import json
 import logging
 import random
 import sys
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,27 +21,18 @@ from typing import Any
 from unittest.mock import patch
 
 import msgpack
-import psutil
 
 from dncfl.common import radio as radio_module
 from dncfl.common import wire
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import WireError
 from dncfl.common.payload import Buffer
-from dncfl.common.scheme import channel
 from dncfl.common.sockets import Socket
-from dncfl.common.tasks.model import Vector
-from dncfl.launch.reference import reference_rounds, simulated
 from dncfl.node.life import Life
-from dncfl.node.process import NodeProcess
 from dncfl.node.protocol import NodeProtocol
-from dncfl.node.settings import NodeSettings
-from dncfl.node.trainer import LocalUpdate, Trainer, local_trainer
-from dncfl.server.global_model import GlobalModel
 from dncfl.server.process import ServerProcess
 from dncfl.server.protocol import ServerProtocol
-from tests.integration.models import LINEAR
-from tests.integration.test_in_process import Run
+from tests.integration.honest import HONEST, Gates, HonestRun
 
 NUM_MUTANTS = 50_000
 BATCH = 50
@@ -52,7 +42,6 @@ MOST_WAITING = 1000
 SAMPLES = 4
 """Valid frames that are kept of each kind at each callback."""
 
-MB = 2**20
 STRANGERS = (b"stranger", b"\x00\x01\x02\x03\x04", b"0.1", b"x" * 255)
 VALUES: tuple[Any, ...] = (
     *(0, 1, -1, 2, 255, 256, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)),
@@ -61,7 +50,7 @@ VALUES: tuple[Any, ...] = (
     *([], [0], [0, 0], [1, 0], [2**64 - 1], list(range(256)), [[]], {}, {"kind": "join"}),
 )
 KINDS = ("join", "loaded", "connected", "alive", "report", "training_failed", "failed", "model", "stop", "transmission", "x")
-CONFIG = load_config(None, {"clients": 3, "rounds": 5, "local_epochs": 1, "pe": 0.3, "min_nodes": 3, "model": LINEAR})
+CONFIG = load_config(None, HONEST)
 
 Frames = list[bytes]
 
@@ -98,39 +87,6 @@ class Target:
         if self.name != "_take_subscription":
             kind = msgpack.unpackb(copied[self.header])["kind"]
         self.samples[kind] = [*self.samples[kind], copied][-SAMPLES:]
-
-
-class Gates:
-    """Places where the honest run waits until a share of the mutants is sent, so that each phase gets its share."""
-
-    def __init__(self, number: int, num_mutants: int) -> None:
-        self._due = [num_mutants * (i + 1) // number for i in range(number)]
-        self._sent = 0
-        self._changed = threading.Condition()
-
-    def wait(self) -> None:
-        with self._changed:
-            due = self._due.pop(0)
-            self._changed.wait_for(lambda: self._sent >= due)
-
-    def open_up_to(self, sent: int) -> None:
-        with self._changed:
-            self._sent = sent
-            self._changed.notify_all()
-
-
-@dataclass
-class GatedTrainer:
-    """Waits at a gate before it trains."""
-
-    trainer: Trainer
-    gates: Gates
-    begin: Callable[[], None]
-
-    def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
-        self.begin()
-        self.gates.wait()
-        return self.trainer.update(theta, round, before_step)
 
 
 class Fuzzer:
@@ -366,7 +322,7 @@ class Outcome:
     kept_out: int
     rounds: int
     lost: int
-    same_model: bool
+    as_the_reference: bool
     megabytes_grown: float
     seconds: float
 
@@ -374,62 +330,20 @@ class Outcome:
 def fuzz(num_mutants: int, seed: int = 0) -> Outcome:
     """An honest run in this process while so many mutants are fed to its callbacks. Raises whatever a callback raises."""
     started = perf_counter()
-    process = psutil.Process()
-    gates = Gates(2 * CONFIG.rounds, num_mutants)
-    run = Run(CONFIG)
-    model: GlobalModel = run.server._model  # type: ignore[assignment]  # the one that Run made
-    record = run.server._record
-
-    def record_at_gate(*arguments: Any) -> None:
-        gates.wait()
-        record(*arguments)
-
-    run.server._record = record_at_gate
-    fuzzer = Fuzzer(CONFIG, run.server, seed)
-    memory: list[int] = []
-
-    async def main() -> None:
-        loop, begun = asyncio.get_running_loop(), asyncio.Event()
-
-        def begin() -> None:
-            loop.call_soon_threadsafe(begun.set)
-
-        def trainer(config: Config, node: int) -> Trainer:
-            inner = local_trainer(config, node)
-            return GatedTrainer(inner, gates, begin) if node == 0 else inner
-
-        async def send() -> None:
-            await begun.wait()
-            memory.append(process.memory_info().rss)
-            try:
-                await fuzzer.send(num_mutants, gates)
-            finally:
-                gates.open_up_to(num_mutants)  # whatever happens, nobody waits for ever
-
-        with run.server.listening("127.0.0.1") as port:
-            nodes = [
-                NodeProcess(NodeSettings(node=m, server_host="127.0.0.1", server_port=port, model=LINEAR), trainer)
-                for m in range(CONFIG.clients)
-            ]
-            async with asyncio.TaskGroup() as tasks:
-                for work in (run.server.serve(), send(), *(node.run() for node in nodes)):
-                    tasks.create_task(work)
-
+    honest = HonestRun(CONFIG, num_mutants)
+    fuzzer = Fuzzer(CONFIG, honest.run.server, seed)
     with fuzzer.tapping():
-        asyncio.run(main())
-    memory.append(process.memory_info().rss)
+        asyncio.run(honest.beside(lambda _: fuzzer.send(num_mutants, honest.gates)))
     fuzzer.settle()
-    reference, links = GlobalModel(CONFIG), channel(CONFIG)
-    traces = [trace for _, some in reference_rounds(CONFIG, reference, partial(simulated, CONFIG, links)) for trace in some]
     return Outcome(
         sent=fuzzer.by_callback.total(),
         fates=dict(fuzzer.fates),
         by_callback=dict(fuzzer.by_callback),
         kept_out=fuzzer.num_kept_out,
-        rounds=len(run.records),
-        lost=sum(record.transmissions["lost"] for record in run.records),
-        same_model=model.sha256 == reference.sha256 and run.traces == traces,
-        megabytes_grown=(memory[1] - memory[0]) / MB,
+        rounds=len(honest.run.records),
+        lost=honest.num_lost,
+        as_the_reference=honest.is_as_the_reference(),
+        megabytes_grown=honest.megabytes_grown,
         seconds=perf_counter() - started,
     )
 
@@ -443,7 +357,7 @@ def test_an_honest_run_among_mutated_frames() -> None:
     assert outcome.sent == NUM_MUTANTS == sum(outcome.fates.values())
     assert set(outcome.fates) == {"rejected", "damaged", "stale", "accepted"}
     assert (outcome.rounds, outcome.lost) == (CONFIG.rounds, 0)
-    assert outcome.same_model
+    assert outcome.as_the_reference
     assert outcome.megabytes_grown < 50
 
 
