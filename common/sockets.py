@@ -31,6 +31,9 @@ MAX_CONTROL_FRAME = 2**20
 COPIED_BELOW = 2**20
 """Bytes of a frame that are sooner copied than lent: a thread of pyzmq's takes back what was lent."""
 
+MAX_FRAMES = 8
+"""Frames of a message that are looked at: no message of dncfl has as many, so that a longer one is refused unread."""
+
 BURST = 64
 """Messages that are handed over before the event loop looks at anything else."""
 
@@ -147,7 +150,8 @@ class Socket:
         frames: list[Buffer] = [frame.bytes]
         while frame.more:
             frame = self._socket.recv(0, copy=False)
-            frames.append(frame.bytes if len(frames) < 2 else frame.buffer)
+            if len(frames) < MAX_FRAMES:
+                frames.append(frame.bytes if len(frames) < 2 else frame.buffer)
         return frames
 
 

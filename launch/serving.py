@@ -7,6 +7,7 @@ from rich.console import Console
 
 from dncfl.common.config import Config
 from dncfl.common.faults import FaultInjector
+from dncfl.common.limits import ensure_files, files_of_launcher, files_of_server
 from dncfl.common.running import run_beside, run_until_signal
 from dncfl.launch.display import Display
 from dncfl.launch.local import LocalNodes
@@ -19,6 +20,7 @@ LOOPBACK = "127.0.0.1"
 
 def serve_locally(config: Config, nodes: LocalNodes, resumed: Path | None = None) -> dict[str, Any]:
     """A whole run on this machine, or the rest of one; returns its summary."""
+    ensure_files(files_of_launcher(config.clients), f"a run of {config.clients} nodes")
     with Display(config, Console(stderr=True)) as display:
         session = Session("run", config, display, resumed)
 
@@ -55,6 +57,7 @@ def serve_by_hand(
     config: Config, host: str, port: int, downlink_port: int | None, resumed: Path | None = None
 ) -> dict[str, Any]:
     """A PS at host:port; returns the summary of the run."""
+    ensure_files(files_of_server(config.clients), f"a PS of {config.clients} nodes")
     with Display(config, Console(stderr=True)) as display:
         session = Session("server", config, display, resumed)
 

@@ -25,6 +25,7 @@ from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
 from dncfl.common.faults import SLOWER, Fault, FaultInjector, Injected, seconds_of
+from dncfl.common.limits import ensure_files, files_of_node
 from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
@@ -146,6 +147,7 @@ class Life:
 
     async def _serve(self, welcome: wire.Welcome, config: Config) -> None:
         """Load the data, connect, and follow the rounds to the end."""
+        ensure_files(files_of_node(config.clients), f"a node among {config.clients}")
         code = network_code(config)
         num_symbols = SIDE_SYMBOLS + welcome.num_parameters
         radio = Radio(code, channel(config), self._node, num_symbols, self._incarnation)
