@@ -31,6 +31,9 @@ MAX_CONTROL_FRAME = 2**20
 COPIED_BELOW = 2**20
 """Bytes of a frame that are sooner copied than lent: a thread of pyzmq's takes back what was lent."""
 
+QUEUED_BYTES = 2**26
+"""What may wait for one reader that does not read, unless a few messages are more."""
+
 MAX_FRAMES = 8
 """Frames of a message that are looked at: no message of dncfl has as many, so that a longer one is refused unread."""
 

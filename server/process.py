@@ -32,7 +32,7 @@ from dncfl.common.payload import Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
-from dncfl.common.sockets import Socket
+from dncfl.common.sockets import QUEUED_BYTES, Socket
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
@@ -363,6 +363,7 @@ class ServerProcess:
 
     def _take_subscription(self, frames: list[Buffer]) -> None:
         """Subscriptions to the downlink: a node's own topic confirms that it hears θ."""
+        self._downlink.queue_at_most(max(4, QUEUED_BYTES // (4 * self._model.num_parameters)))
         if match := _READY.fullmatch(bytes(frames[0])):
             self._events.put_nowait(protocol.DownlinkHeard(int(match[1]), int(match[2])))
 
