@@ -64,6 +64,7 @@ class SignsOfLife:
     busy: bool = False
     progress: int = -1
     advanced: float = field(default_factory=monotonic)
+    given_up: bool = False
 
     def begin(self) -> None:
         """The node has work to do from now on."""
@@ -389,6 +390,8 @@ class ServerProcess:
             await asyncio.sleep(min(WATCH_SECONDS, config.slot_patience / 4))
             now = monotonic()
             for node, signs in list(self._signs.items()):
+                if signs.given_up:
+                    continue
                 if now - signs.heard > config.patience:
                     self._lose(node, f"it has been silent for {config.patience:g} s")
                 elif signs.busy and now - signs.advanced > config.training_patience:
@@ -396,7 +399,8 @@ class ServerProcess:
             for node, contest in list(self._contests.items()):
                 if now - contest.since > PROBE_SECONDS:
                     del self._contests[node]
-                    self._lose(node, "another has taken its place, and it did not answer")
+                    if node in self._signs:
+                        self._lose(node, "another has taken its place, and it did not answer")
                     self._events.put_nowait(contest.joined)
             if any(self._signs[node].busy for node in self._protocol.awaited if node in self._signs):
                 self._last_event = now
@@ -407,7 +411,7 @@ class ServerProcess:
                 self._events.put_nowait(protocol.Expired(self._protocol.place))
 
     def _lose(self, node: int, reason: str) -> None:
-        self._signs.pop(node, None)
+        self._signs[node].given_up = True  # until the protocol has dismissed it
         self._events.put_nowait(protocol.NodeGone(node, reason))
 
     def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
