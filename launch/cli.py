@@ -1,4 +1,4 @@
-"""The command line: run, server, node, simulate, replay and bench."""
+"""The command line: run, server, node, keys, simulate, replay and bench."""
 
 import json
 import logging
@@ -12,6 +12,7 @@ from dncfl import __version__
 from dncfl.common.config import Config, load_config
 from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
+from dncfl.launch.keys import keys_group, node_security, security_options, server_security
 from dncfl.launch.local import LocalNodes
 from dncfl.node.settings import NodeSettings
 from dncfl.server.files import CONFIG
@@ -50,6 +51,9 @@ def cli() -> None:
     """Federated learning over bad wireless links, for real: nodes, a parameter server and a diversity network code."""
 
 
+cli.add_command(keys_group)
+
+
 @cli.command()
 @config_argument
 @config_options
@@ -69,15 +73,25 @@ def run(config_file: Path | None, log_level: str, **options: object) -> None:
 @config_options
 @click.option("--bind", default="127.0.0.1:5555", show_default=True, help="HOST:PORT that nodes join at")
 @click.option("--downlink-port", type=click.IntRange(1, 65535), help="port of the downlink; a free one unless given")
+@security_options
 @log_level_option
-def server(config_file: Path | None, bind: str, downlink_port: int | None, log_level: str, **options: object) -> None:
+def server(
+    config_file: Path | None,
+    bind: str,
+    downlink_port: int | None,
+    keys: Path | None,
+    insecure: bool,
+    log_level: str,
+    **options: object,
+) -> None:
     """Run the PS alone; its nodes are started by hand with `dncfl node`."""
     config = _prepare(config_file, options, log_level)
     host, port = parse_address(bind)
+    security = server_security(config.clients, keys, insecure=insecure)
     with gone_at_signal():
         from dncfl.launch.serving import serve_by_hand
 
-    _report(config, serve_by_hand(config, host, port, downlink_port))
+    _report(config, serve_by_hand(config, host, port, downlink_port, security))
 
 
 @cli.command()
@@ -90,15 +104,18 @@ def server(config_file: Path | None, bind: str, downlink_port: int | None, log_l
 @click.option("--model", metavar="NAME", help="allow the run's own model, package.module:function, to be imported here")
 @click.option("--trace", metavar="FILE", help="recorded trace on this machine, for the trace channel")
 @click.option("--patience", type=click.FloatRange(0.1), default=60.0, show_default=True, help="seconds to wait for the PS")
+@security_options
 @log_level_option
-def node(number: int, address: str, log_level: str, **settings: Any) -> None:
+def node(number: int, address: str, keys: Path | None, insecure: bool, log_level: str, **settings: Any) -> None:
     """Run node NUMBER (from 0) of a run whose PS is started by `dncfl server`."""
     _log_at(log_level)
     host, port = parse_address(address)
+    security = node_security(number, keys, insecure=insecure)
     with gone_at_signal():
         from dncfl.node.process import NodeProcess
 
-    run_until_signal(NodeProcess(NodeSettings(node=number, server_host=host, server_port=port, **settings)).run())
+    known = NodeSettings(node=number, server_host=host, server_port=port, security=security, **settings)
+    run_until_signal(NodeProcess(known).run())
 
 
 @cli.command()

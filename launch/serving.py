@@ -6,6 +6,7 @@ from rich.console import Console
 
 from dncfl.common.config import Config
 from dncfl.common.running import run_beside, run_until_signal
+from dncfl.common.security import Security
 from dncfl.launch.display import Display
 from dncfl.launch.local import LocalNodes
 from dncfl.launch.session import Session
@@ -43,15 +44,17 @@ async def serve_nodes(server: ServerProcess, nodes: LocalNodes) -> None:
             nodes.stop()
 
 
-def serve_by_hand(config: Config, host: str, port: int, downlink_port: int | None) -> dict[str, Any]:
+def serve_by_hand(config: Config, host: str, port: int, downlink_port: int | None, security: Security) -> dict[str, Any]:
     """A PS at host:port; returns the summary of the run."""
     with Display(config, Console(stderr=True)) as display:
         session = Session("server", config, display)
 
         async def work() -> None:
-            server = ServerProcess(config, session.model, session.add_round, display)
+            server = ServerProcess(config, session.model, session.add_round, display, security)
             with server.listening(host, port, downlink_port) as bound:
-                display.announce(f"nodes join by: dncfl node NUMBER --server {host}:{bound}   (NUMBER 0..{config.clients - 1})")
+                keys = " --keys FOLDER" if security.uses_keys else ""
+                command = f"dncfl node NUMBER --server {host}:{bound}{keys}"
+                display.announce(f"nodes join by: {command}   (NUMBER 0..{config.clients - 1})")
                 try:
                     await server.serve()
                 finally:

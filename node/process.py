@@ -64,22 +64,21 @@ class NodeProcess:
     async def run(self) -> None:
         """Take part until the PS says that the run is over.
 
-        Raises NetworkError when the PS does not answer or refuses, RunStopped when it ends the run early, and whatever
+        Raises NetworkError when the PS does not answer or refuses, AccessDenied when it and this node do not accept each
+        other's keys, ConfigError when this node would listen to strangers, RunStopped when it ends the run early, and whatever
         training raises, after telling the PS.
         """
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        try:
-            self._control, self._downlink = Socket(context, zmq.DEALER), Socket(context, zmq.SUB)
-            self._uplink, self._peers = Socket(context, zmq.XPUB), Socket(context, zmq.SUB)
+        security = self._settings.security
+        with security.context() as context:
+            self._control, self._downlink = Socket(context, zmq.DEALER, security), Socket(context, zmq.SUB, security)
+            self._uplink, self._peers = Socket(context, zmq.XPUB, security), Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTING_ID, f"{self._node}-{uuid4().hex}".encode())
-            self._control.connect(self._settings.server_host, self._settings.server_port)
+            self._control.connect(self._settings.server_host, self._settings.server_port, wire.SERVER_NAME)
             with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
                 try:
                     await self._tell_failures()
                 finally:
                     self._leaving.set()
-        finally:
-            context.destroy()
 
     async def _tell_failures(self) -> None:
         """Take part, and tell the PS of whatever ends it on this side."""
@@ -144,7 +143,7 @@ class NodeProcess:
 
     def _hear_server(self, welcome: wire.Welcome) -> None:
         self._downlink.expect_frames_of(4 * welcome.num_parameters)
-        self._downlink.connect(self._settings.server_host, welcome.downlink_port)
+        self._downlink.connect(self._settings.server_host, welcome.downlink_port, wire.SERVER_NAME)
         self._downlink.subscribe(wire.TOPIC_DOWNLINK, wire.ready_topic(self._node))
 
     async def _meet_and_stay(self, num_clients: int, *, listens: bool) -> None:
@@ -156,7 +155,7 @@ class NodeProcess:
         if listens:
             peers = [m for m in range(num_clients) if m != self._node]
             for m in peers:
-                self._peers.connect(introduction.hosts[m], introduction.ports[m])
+                self._peers.connect(introduction.hosts[m], introduction.ports[m], m)
             self._peers.subscribe(wire.TOPIC_MESSAGE, wire.ready_topic(self._node))
             listeners |= {wire.ready_topic(m) for m in peers}
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dncfl.common.security import NO_KEYS, Security
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
@@ -20,3 +22,4 @@ class NodeSettings:
     trace: str | None = None
     model: str | None = None
     patience: float = 60.0
+    security: Security = NO_KEYS

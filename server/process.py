@@ -29,6 +29,7 @@ from dncfl.common.payload import Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
+from dncfl.common.security import NO_KEYS, Security
 from dncfl.common.sockets import Socket
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
@@ -47,12 +48,15 @@ RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace]], None]
 class ServerProcess:
     """A PS that runs one run from its first node to its last round."""
 
-    def __init__(self, config: Config, model: Model, record: RecordRound, observer: Observer) -> None:
+    def __init__(
+        self, config: Config, model: Model, record: RecordRound, observer: Observer, security: Security = NO_KEYS
+    ) -> None:
         """`record` stores a round, in a thread; the next round starts when it has returned."""
         self._config = config
         self._model = model
         self._record = record
         self._observer = observer
+        self._security = security
         code = network_code(config)
         self._protocol = ServerProtocol(config, code)
         self._code = code
@@ -78,12 +82,12 @@ class ServerProcess:
     def listening(self, host: str, port: int | None = None, downlink_port: int | None = None) -> Iterator[int]:
         """Open the sockets on a local address, on free ports unless given, and close them at the end; gives the port to join.
 
-        Raises NetworkError when an address cannot be used.
+        Raises NetworkError when an address cannot be used, ConfigError when strangers could join there.
         """
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        try:
-            self._control, self._downlink = Socket(context, zmq.ROUTER), Socket(context, zmq.XPUB)
-            self._uplink = Socket(context, zmq.SUB)
+        security = self._security
+        with security.context() as context:
+            self._control, self._downlink = Socket(context, zmq.ROUTER, security), Socket(context, zmq.XPUB, security)
+            self._uplink = Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
             self._uplink.expect_frames_of(2 * self._num_symbols)
             control_port = self._control.bind(host, port)
@@ -93,8 +97,6 @@ class ServerProcess:
                     yield control_port
                 finally:
                     self._leaving.set()
-        finally:
-            context.destroy()
 
     async def serve(self) -> None:
         """Serve until the last round is done. Whatever ends it, the nodes are told to stop.
@@ -149,8 +151,8 @@ class ServerProcess:
                 self._send(address, wire.Refused(reason=reason))
             case protocol.Introduce(endpoints):
                 hosts, ports = zip(*endpoints, strict=True)
-                for host, port in endpoints:
-                    self._uplink.connect(host, port)
+                for node, (host, port) in enumerate(endpoints):
+                    self._uplink.connect(host, port, node)
                 self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
                 for address in self._addresses.values():
                     self._send(address, wire.Peers(hosts=hosts, ports=ports))
@@ -223,6 +225,12 @@ class ServerProcess:
         self._take_header(bytes(frames[0]), header)
 
     def _take_header(self, address: bytes, header: wire.FromNode) -> None:
+        if not isinstance(header, wire.Alive) and not self._control.is_from(header.node):
+            error = WireError(f"{header.kind} of node {header.node} under a key that is not its own")
+            self._reject(error)
+            if isinstance(header, wire.Join):
+                self._send(address, wire.Refused(reason=f"the key is not that of node {header.node}"))
+            return
         node = next((node for node, known in self._addresses.items() if known == address), None)
         if node is not None:
             self._last_heard[node] = monotonic()
