@@ -7,6 +7,8 @@ libzmq 4.3.5 tells the connecting side
     HANDSHAKE_FAILED_NO_DETAIL   again and again, when the other side has another key than expected: it hangs up. So it
                                  does when it has just ended, or cannot ask its authenticator
     CLOSED                       again and again, while nobody is there
+
+Where both sides refuse, the other may hang up before this one has looked, so that NO_DETAIL comes before the rest.
 """
 
 from typing import Final

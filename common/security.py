@@ -60,7 +60,7 @@ class Security(ABC):
 
     @abstractmethod
     def sender(self, frame: zmq.Frame) -> str | None:
-        """Whose key a frame came under that a binding socket received; None when there are no keys."""
+        """Whose key a frame came under that a binding socket received; None when nobody can tell."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,10 @@ class Keys(Security):
         socket.setsockopt(zmq.CURVE_SERVERKEY, self.listed.of(str(peer)).encode())  # of connections from now on
 
     def sender(self, frame: zmq.Frame) -> str | None:
-        return str(frame.get("User-Id"))
+        try:
+            return str(frame.get("User-Id"))
+        except zmq.ZMQError:  # an XPUB itself withdraws the subscriptions of a connection that ended
+            return None
 
 
 class Doorkeeper(ThreadAuthenticator):
