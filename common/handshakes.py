@@ -23,7 +23,7 @@ EVENTS |= zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.CLOSED
 
 MISMATCH: Final = int(zmq.Event.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 3.0
 """How long the other side may keep hanging up before that counts as a refusal: one that has just ended does it once."""
 
 ENOUGH = 5

@@ -26,11 +26,11 @@ def test_one_event_is_enough_where_it_has_one_meaning(uses_keys: bool) -> None:
 
 def test_who_keeps_hanging_up_has_another_key() -> None:
     handshakes = Handshakes(uses_keys=True)
-    for tenth in range(50):
+    for tenth in range(30):
         handshakes.take(_event(HUNG_UP), tenth / 10)
     with pytest.raises(AccessDenied, match=r"192\.0\.2\.1:5555 has another key than the list of keys says here"):
-        handshakes.take(_event(HUNG_UP), 5.0)
-    handshakes.take(_event(HUNG_UP), 5.1)  # a SUB socket is told again only when that has gone on for as long
+        handshakes.take(_event(HUNG_UP), 3.0)
+    handshakes.take(_event(HUNG_UP), 3.1)  # a SUB socket is told again only when that has gone on for as long
 
 
 def test_who_hangs_up_once_or_is_not_there_or_slow_is_waited_for() -> None:

@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from dncfl.common import sockets
-from dncfl.common.errors import ConfigError
+from dncfl.common.errors import AccessDenied, ConfigError
 from dncfl.common.keys import new_folder
 from dncfl.common.payload import Buffer
 from dncfl.common.running import run_beside
@@ -94,15 +94,19 @@ def test_nobody_poses_as_a_node(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(main())
 
 
-def test_without_an_authenticator_nobody_enters(folder: Path) -> None:
+def test_without_an_authenticator_nobody_enters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dncfl.common.handshakes.PATIENCE_SECONDS", 0.1)
+
     async def main() -> None:
-        keys = Keys.load(folder, "ps")
-        with NO_KEYS.context() as context, Keys.load(folder, 0).context() as there:  # the first has no doorkeeper
-            control, node = Socket(context, zmq.ROUTER, keys), Socket(there, zmq.DEALER, Keys.load(folder, 0))
+        keys, own = Keys.load(folder, "ps"), Keys.load(folder, 0)
+        with NO_KEYS.context() as context, own.context() as there:  # the first has no doorkeeper
+            control, node = Socket(context, zmq.ROUTER, keys), Socket(there, zmq.DEALER, own)
             node.connect(HOST, control.bind(HOST, None), "ps")
             node.send(b"hello")
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(_next(control), 0.5)
+            messages: asyncio.Queue[list[Buffer]] = asyncio.Queue()
+            with pytest.raises(AccessDenied):
+                await run_beside(node.read(messages.put_nowait), control.read(messages.put_nowait))
+            assert messages.empty()
 
     asyncio.run(main())
 
