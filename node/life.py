@@ -86,19 +86,17 @@ class Life:
         Raises NetworkError when the PS does not answer or refuses, RunStopped when it ends the run early, Forgotten when the
         node must join anew, and whatever ends this node, after telling the PS.
         """
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        try:
-            self._control, self._downlink = Socket(context, zmq.DEALER), Socket(context, zmq.SUB)
-            self._uplink, self._peers = Socket(context, zmq.XPUB), Socket(context, zmq.SUB)
+        security = self._settings.security
+        with security.context() as context:
+            self._control, self._downlink = Socket(context, zmq.DEALER, security), Socket(context, zmq.SUB, security)
+            self._uplink, self._peers = Socket(context, zmq.XPUB, security), Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTING_ID, f"{self._node}.{self._incarnation}".encode())
-            self._control.connect(self._settings.server_host, self._settings.server_port)
+            self._control.connect(self._settings.server_host, self._settings.server_port, wire.SERVER_NAME)
             with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
                 try:
                     await self._tell_failures()
                 finally:
                     self._leaving.set()
-        finally:
-            context.destroy()
 
     async def _tell_failures(self) -> None:
         """Take part, and tell the PS of whatever ends it on this side."""
@@ -171,7 +169,7 @@ class Life:
 
     def _hear_server(self, welcome: wire.Welcome) -> None:
         self._downlink.expect_frames_of(4 * welcome.num_parameters)
-        self._downlink.connect(self._settings.server_host, welcome.downlink_port)
+        self._downlink.connect(self._settings.server_host, welcome.downlink_port, wire.SERVER_NAME)
         self._downlink.subscribe(wire.TOPIC_DOWNLINK, wire.ready_topic(self._node, self._incarnation))
 
     async def _meet_and_stay(self, *, listens: bool) -> None:
@@ -196,7 +194,7 @@ class Life:
                 self._peers.disconnect(*before[node][1:])
         for node in now.keys() - {self._node}:
             if now[node] != before.get(node):
-                self._peers.connect(*now[node][1:])
+                self._peers.connect(*now[node][1:], node)
 
     def _take_subscription(self, frames: list[Buffer], *, listens: bool) -> None:
         change, topic = bytes(frames[0][:1]), bytes(frames[0][1:])
@@ -298,10 +296,10 @@ class Life:
                     await asyncio.sleep(seconds_of(fault))
                 case "slow":
                     self._pause_per_second = SLOWER - 1.0
-                case "cut" if fault.peer in self._members:
+                case "cut" if fault.peer is not None and fault.peer in self._members:
                     endpoint = self._members[fault.peer][1:]
                     self._peers.disconnect(*endpoint)
-                    asyncio.get_running_loop().call_later(seconds_of(fault), self._peers.connect, *endpoint)
+                    asyncio.get_running_loop().call_later(seconds_of(fault), self._peers.connect, *endpoint, fault.peer)
                 case _:
                     self._spoil.append(fault)
 

@@ -32,6 +32,7 @@ from dncfl.common.payload import Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
+from dncfl.common.security import NO_KEYS, Security
 from dncfl.common.sockets import QUEUED_BYTES, Socket
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
@@ -88,13 +89,20 @@ class ServerProcess:
     """A PS that runs one run from its first node, after the rounds that the model has done, to its last round."""
 
     def __init__(
-        self, config: Config, model: Model, record: RecordRound, observer: Observer, faults: FaultInjector | None = None
+        self,
+        config: Config,
+        model: Model,
+        record: RecordRound,
+        observer: Observer,
+        security: Security = NO_KEYS,
+        faults: FaultInjector | None = None,
     ) -> None:
         """`record` stores a round and its θ, in a thread; the next round starts when it has returned."""
         self._config = config
         self._model = model
         self._record = record
         self._observer = observer
+        self._security = security
         code = network_code(config)
         self._faults = faults or FaultInjector([], None)
         self._protocol = ServerProtocol(config, code, model.rounds_done)
@@ -125,12 +133,12 @@ class ServerProcess:
     def listening(self, host: str, port: int | None = None, downlink_port: int | None = None) -> Iterator[int]:
         """Open the sockets on a local address, on free ports unless given, and close them at the end; gives the port to join.
 
-        Raises NetworkError when an address cannot be used.
+        Raises NetworkError when an address cannot be used, ConfigError when strangers could join there.
         """
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        try:
-            self._control, self._downlink = Socket(context, zmq.ROUTER), Socket(context, zmq.XPUB)
-            self._uplink = Socket(context, zmq.SUB)
+        security = self._security
+        with security.context() as context:
+            self._control, self._downlink = Socket(context, zmq.ROUTER, security), Socket(context, zmq.XPUB, security)
+            self._uplink = Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
             self._uplink.expect_frames_of(2 * self._num_symbols)
             self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
@@ -141,8 +149,6 @@ class ServerProcess:
                     yield control_port
                 finally:
                     self._leaving.set()
-        finally:
-            context.destroy()
 
     async def serve(self) -> None:
         """Serve until the last round is done. Whatever ends it, the nodes are told to stop.
@@ -247,10 +253,10 @@ class ServerProcess:
             sleep(seconds_of(fault))  # in the thread that closes the round
 
     def _introduce(self, edition: int, members: Mapping[int, protocol.Member]) -> None:
-        for member in members.values():
+        for node, member in members.items():
             if member.endpoint not in self._connected:
                 self._connected.add(member.endpoint)
-                self._uplink.connect(*member.endpoint)
+                self._uplink.connect(*member.endpoint, node)
         hosts, ports = zip(*(member.endpoint for member in members.values()), strict=True)
         peers = wire.Peers(
             edition=edition,
@@ -319,11 +325,16 @@ class ServerProcess:
         self._take_header(bytes(frames[0]), header)
 
     def _take_header(self, address: bytes, header: wire.FromNode) -> None:
+        if not isinstance(header, wire.Alive) and not self._control.is_from(header.node):
+            self._reject(WireError(f"{header.kind} of node {header.node} under a key that is not its own"))
+            if isinstance(header, wire.Join):
+                self._send(address, wire.Refused(reason=f"the key is not that of node {header.node}"))
+            return
         if isinstance(header, wire.Join):
             self._take_join(address, header)
             return
         node = self._nodes_by_address.get(address)
-        if node is None:
+        if node is None or not self._control.is_from(node):
             if not isinstance(header, wire.Alive):  # which a node sends that the PS has given up, or a PS before this one had
                 self._reject(WireError(f"{header.kind} of somebody who has not joined"))
             self._send(address, wire.Rejoin())
@@ -365,7 +376,8 @@ class ServerProcess:
     def _take_subscription(self, frames: list[Buffer]) -> None:
         """Subscriptions to the downlink: a node's own topic confirms that it hears θ."""
         self._downlink.queue_at_most(max(4, QUEUED_BYTES // (4 * self._model.num_parameters)))
-        if match := _READY.fullmatch(bytes(frames[0])):
+        match = _READY.fullmatch(bytes(frames[0]))
+        if match and self._downlink.is_from(int(match[1])):
             self._events.put_nowait(protocol.DownlinkHeard(int(match[1]), int(match[2])))
 
     def _take_transmission(self, frames: list[Buffer]) -> None:
