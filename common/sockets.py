@@ -216,6 +216,14 @@ def _monitor(context: Context, socket: RawSocket) -> RawSocket:
     return monitor
 
 
+def queue_for(at_once: int, size: int) -> int:
+    """How many messages of `size` bytes may wait for a reader: twice those sent at once, and more where they are small.
+
+    Twice, since a reader tells ZeroMQ only after half of them what it has read.
+    """
+    return max(2 * at_once, QUEUED_BYTES // size)
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """The host and port in `host:port` or `tcp://host:port`. Raises NetworkError for anything else."""
     try:

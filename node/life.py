@@ -31,7 +31,7 @@ from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
-from dncfl.common.sockets import QUEUED_BYTES, Socket
+from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import letters
 from dncfl.node import protocol
@@ -152,7 +152,7 @@ class Life:
         trainer = await self._in_thread(self._make_trainer, config, self._node)
         self._hear_server(welcome)
         self._peers.expect_frames_of(2 * num_symbols)
-        self._most_queued = max(code.relay_slots + 3, QUEUED_BYTES // num_symbols)
+        self._most_queued = queue_for(1 + code.relay_slots, num_symbols)
         self._send(wire.Loaded(node=self._node))
         await self._meet_faults("after-join", 0)
         node_protocol = NodeProtocol(

@@ -33,7 +33,7 @@ from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
 from dncfl.common.security import NO_KEYS, Security
-from dncfl.common.sockets import QUEUED_BYTES, Socket
+from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
@@ -52,6 +52,9 @@ PROBE_SECONDS = 2.0
 """How long a node may take to show that it lives, when another asks to be it."""
 
 WATCH_SECONDS = 0.25
+
+DOWNLINK_AT_ONCE = 3
+"""Messages that the PS may send before all nodes have read the first: a model, and whom not to wait for."""
 
 
 _READY = re.compile(rb"\x01~(\d{1,3})\.(\d{1,19})")
@@ -375,7 +378,7 @@ class ServerProcess:
 
     def _take_subscription(self, frames: list[Buffer]) -> None:
         """Subscriptions to the downlink: a node's own topic confirms that it hears θ."""
-        self._downlink.queue_at_most(max(4, QUEUED_BYTES // (4 * self._model.num_parameters)))
+        self._downlink.queue_at_most(queue_for(DOWNLINK_AT_ONCE, 4 * self._model.num_parameters))
         match = _READY.fullmatch(bytes(frames[0]))
         if match and self._downlink.is_from(int(match[1])):
             self._events.put_nowait(protocol.DownlinkHeard(int(match[1]), int(match[2])))
