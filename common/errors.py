@@ -5,6 +5,7 @@
     ├── DataError        the data set is missing, unreadable or too small
     ├── StorageError     a run folder cannot be written or read
     ├── NetworkError     an address cannot be used, or the other side does not answer
+    │   └── AccessDenied     the other side does not admit this one's key, or has another key than expected
     ├── NodeFailed       a node stopped with an error; the run cannot go on
     ├── RunStopped       the PS ended the run before its last round
     ├── UpdateRefused    a local update holds NaN or infinite values
@@ -48,6 +49,12 @@ class NetworkError(DncflError):
     """An address cannot be used, or the other side does not answer."""
 
     exit_code = 5
+
+
+class AccessDenied(NetworkError):
+    """The other side does not admit this one's key, or cannot prove that it is who is expected there."""
+
+    exit_code = 13
 
 
 class NodeFailed(DncflError):

@@ -36,6 +36,7 @@ Kind = Literal["kill", "stop", "slow", "exception", "delay", "corrupt", "lie", "
 POINT = r"^(before|after)-(join|training|decode|checkpoint|slot-[1-9]\d{0,2})$"
 DEFAULT_SECONDS = {"stop": 10.0, "delay": 1.0, "cut": 10.0}
 AT_SERVER = ("kill", "stop", "delay", "exception")
+WAKER_SECONDS = 0.1
 SLOWER = 10
 """How many times as long a step takes at a node that is slowed down."""
 
@@ -138,7 +139,9 @@ def seconds_of(fault: Fault) -> float:
 
 
 def _stop(seconds: float) -> None:
-    """Stop this process; a child of it, which is not stopped, lets it go on."""
-    pid = os.getpid()
-    subprocess.Popen(["/bin/sh", "-c", f"sleep {seconds:g}; kill -CONT {pid}"], start_new_session=True)
+    """Stop this process; a child of it, which is not stopped, lets it go on, or ends with it."""
+    pid, steps = os.getpid(), round(seconds / WAKER_SECONDS)
+    quiet = "exec </dev/null >/dev/null 2>&1"
+    wait = f"{quiet}; for _ in $(seq {steps}); do kill -0 {pid} || exit; sleep {WAKER_SECONDS}; done; kill -CONT {pid}"
+    subprocess.Popen(["/bin/sh", "-c", wait], start_new_session=True)
     os.kill(pid, signal.SIGSTOP)

@@ -5,16 +5,23 @@ Each message is handed to a callback in the event loop as soon as it is there. A
 """
 
 import asyncio
+import logging
 import os
+import socket as system_sockets
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
 import zmq
 
-from dncfl.common.errors import NetworkError
+from dncfl.common.errors import AccessDenied, NetworkError
+from dncfl.common.handshakes import EVENTS, Handshakes
 from dncfl.common.payload import Buffer
+from dncfl.common.security import Context, RawSocket, Security
+
+log = logging.getLogger(__name__)
 
 LINGER_MS = 1000
 """How long a closing control socket may take to hand over its last words; what others still hold is of no use any more."""
@@ -27,9 +34,20 @@ HANDSHAKE_MS = 10_000
 MAX_CONTROL_FRAME = 2**20
 """Bytes of a control frame: the largest is a configuration with a value for each of 255 × 256 links."""
 
+CURVE_BYTES = 33
+"""Bytes that encryption adds to a frame."""
 
 COPIED_BELOW = 2**20
 """Bytes of a frame that are sooner copied than lent: a thread of pyzmq's takes back what was lent."""
+
+QUEUED_BYTES = 2**26
+"""What may wait for one reader that does not read, unless a few messages are more."""
+
+MAX_FRAMES = 8
+"""Frames of a message that are looked at: no message of dncfl has as many, so that a longer one is refused unread."""
+
+BACKLOG = 255
+"""Connections that may wait until a reserved port is listened at."""
 
 BURST = 64
 """Messages that are handed over before the event loop looks at anything else."""
@@ -46,8 +64,9 @@ class Socket:
     waits for a transmission finds that it is lost.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], kind: int) -> None:
+    def __init__(self, context: Context, kind: int, security: Security) -> None:
         """It takes control frames; `expect_frames_of` lets it take larger ones."""
+        self._security = security
         self._socket = context.socket(kind)
         self._socket.linger = LINGER_MS if kind in (zmq.ROUTER, zmq.DEALER) else 0
         self._socket.set_hwm(0)
@@ -57,6 +76,11 @@ class Socket:
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
         self.expect_frames_of(MAX_CONTROL_FRAME)
+        self._listens = False
+        self._sender: str | None = None
+        self._is_control = kind == zmq.DEALER
+        self._handshakes = Handshakes(uses_keys=security.uses_keys)
+        self._monitor = _monitor(context, self._socket) if kind in (zmq.DEALER, zmq.SUB) else None
         self._look: Callable[[], object] = lambda: None
 
     def set_option(self, option: int, value: int | bytes) -> None:
@@ -65,10 +89,14 @@ class Socket:
 
     def expect_frames_of(self, size: int) -> None:
         """Let connections that are made from now on carry frames of up to `size` bytes; larger ones end the connection."""
-        self._socket.setsockopt(zmq.MAXMSGSIZE, max(size, MAX_CONTROL_FRAME))
+        self._socket.setsockopt(zmq.MAXMSGSIZE, max(size, MAX_CONTROL_FRAME) + CURVE_BYTES)
 
-    def connect(self, host: str, port: int) -> None:
-        """Connect to host:port. Raises NetworkError when that is no address; one that does not answer is tried for ever."""
+    def connect(self, host: str, port: int, peer: int | str) -> None:
+        """Connect to host:port, where node `peer` or the PS must be; one that does not answer is tried for ever.
+
+        Raises NetworkError when that is no address, ConfigError when the key of `peer` is not known.
+        """
+        self._security.before_connecting(self._socket, peer)
         try:
             self._socket.connect(f"tcp://{host}:{port}")
         except zmq.ZMQError as error:
@@ -80,15 +108,22 @@ class Socket:
             self._socket.disconnect(f"tcp://{host}:{port}")
 
     def queue_at_most(self, messages: int) -> None:
-        """Let each reader that is connected now miss what comes while so many messages wait for it."""
+        """Let each reader miss what comes while so many messages wait for it. It must be said before there are any.
+
+        ZeroMQ would change it for readers that are connected, too, but crashes where one is of an old protocol and leaves.
+        """
+        assert not self._listens
         self._socket.sndhwm = messages
 
     def bind(self, host: str, port: int | None) -> int:
-        """Bind to a port of a local address, a free one unless given; returns the port. Raises NetworkError.
+        """Bind to a port of a local address, a free one unless given; returns the port.
 
-        The system picks a free port while binding, so that nobody can take it in between.
+        The system picks a free port while binding, so that nobody can take it in between. Raises NetworkError when the
+        address cannot be used, ConfigError when it would let strangers in.
         """
-        place = f"{host}:{'*' if port is None else port}"
+        self._security.before_binding(self._socket, host)
+        self._listens = True
+        place = _place(host, port)
         try:
             self._socket.bind(f"tcp://{place}")
         except zmq.ZMQError as error:
@@ -96,6 +131,23 @@ class Socket:
         endpoint = self._socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
         return int(endpoint.rstrip(b"\0").rpartition(b":")[2])
+
+    def reserve(self, host: str, port: int | None) -> system_sockets.socket:
+        """A port as `bind` would take it, where `listen` lets others in later; the caller closes it. Raises as `bind` does."""
+        self._security.before_binding(self._socket, host)
+        try:
+            reserved = system_sockets.create_server((host, port or 0), backlog=BACKLOG)
+        except OSError as error:
+            raise NetworkError(f"cannot listen at {_place(host, port)}: {os.strerror(error.errno or 0)}") from error
+        reserved.setblocking(False)
+        return reserved
+
+    def listen(self, reserved: system_sockets.socket) -> None:
+        """Let others in at a reserved port, which belongs to this socket from now on."""
+        self._listens = True
+        host, port = reserved.getsockname()
+        self._socket.setsockopt(zmq.USE_FD, reserved.detach())
+        self._socket.bind(f"tcp://{host}:{port}")
 
     def subscribe(self, *topics: bytes) -> None:
         """Subscribe to topics, in this order."""
@@ -109,36 +161,50 @@ class Socket:
         self._socket.send(frames[-1], _NOBLOCK, copy=False)
         self._look()
 
+    def is_from(self, node: int) -> bool:
+        """Whether the message that is being read came under this node's key; where keys are not used, it may be so."""
+        return not self._security.uses_keys or self._sender == str(node)
+
     async def read(self, take: Callable[[list[Buffer]], None]) -> None:
         """Hand each message's frames to `take`, until it raises an exception, which is raised here, or this is cancelled.
 
         The first two frames, which are short in all messages of dncfl, are bytes; the others are views, not copies.
+        Raises AccessDenied when a DEALER and its other side do not accept each other's keys; a SUB, which has many other
+        sides, only warns.
         """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
-        def drain() -> None:
+        def drain(take_next: Callable[[], None]) -> None:
             try:
                 for _ in range(BURST):
                     if ended.done():
                         return
-                    take(self._receive())
-                loop.call_soon(drain)
+                    take_next()
+                loop.call_soon(drain, take_next)
             except zmq.Again:
                 pass
             except Exception as error:
                 if not ended.done():
                     ended.set_exception(error)
 
+        def take_message() -> None:
+            take(self._receive())
+
         # ZeroMQ's descriptor tells of a change, not of a state: after sending, too, one must look.
-        self._look = lambda: loop.call_soon(drain)
-        loop.add_reader(self._socket.fileno(), drain)
-        loop.call_soon(drain)
+        self._look = lambda: loop.call_soon(drain, take_message)
+        sources = {self._socket: take_message}
+        if self._monitor is not None:
+            sources[self._monitor] = self._take_handshake
+        for socket, take_next in sources.items():
+            loop.add_reader(socket.fileno(), drain, take_next)
+            loop.call_soon(drain, take_next)
         try:
             await ended
         finally:
             self._look = lambda: None
-            loop.remove_reader(self._socket.fileno())
+            for socket in sources:
+                loop.remove_reader(socket.fileno())
             ended.cancel()
 
     def _receive(self) -> list[Buffer]:
@@ -147,8 +213,44 @@ class Socket:
         frames: list[Buffer] = [frame.bytes]
         while frame.more:
             frame = self._socket.recv(0, copy=False)
-            frames.append(frame.bytes if len(frames) < 2 else frame.buffer)
+            if len(frames) < MAX_FRAMES:
+                frames.append(frame.bytes if len(frames) < 2 else frame.buffer)
+        if self._listens:
+            self._sender = self._security.sender(frame)
         return frames
+
+    def _take_handshake(self) -> None:
+        """Look at what became of one handshake. Raises zmq.Again when there is none."""
+        assert self._monitor is not None
+        try:
+            self._handshakes.take(self._monitor.recv_multipart(_NOBLOCK), monotonic())
+        except AccessDenied as error:
+            if self._is_control:
+                raise
+            log.warning("%s", error)
+
+
+def _place(host: str, port: int | None) -> str:
+    return f"{host}:{'*' if port is None else port}"
+
+
+def _monitor(context: Context, socket: RawSocket) -> RawSocket:
+    """A socket that tells of another one's handshakes. It never fills up, or ZeroMQ would wait until it is read."""
+    endpoint = f"inproc://handshakes-{socket.fileno()}"
+    socket.monitor(endpoint, EVENTS)
+    monitor = context.socket(zmq.PAIR)
+    monitor.linger = 0
+    monitor.set_hwm(0)
+    monitor.connect(endpoint)
+    return monitor
+
+
+def queue_for(at_once: int, size: int) -> int:
+    """How many messages of `size` bytes may wait for a reader: twice those sent at once, and more where they are small.
+
+    Twice, since a reader tells ZeroMQ only after half of them what it has read.
+    """
+    return max(2 * at_once, QUEUED_BYTES // size)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The command line: run, server, node, simulate, replay, bench and trials."""
+"""The command line: run, server, node, keys, simulate, replay, bench and trials."""
 
 import json
 import logging
@@ -13,6 +13,7 @@ from dncfl.common.config import Config, load_config
 from dncfl.common.faults import parse_faults
 from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
+from dncfl.launch.keys import keys_group, node_security, security_options, server_security
 from dncfl.launch.local import LocalNodes
 from dncfl.node.settings import NodeSettings
 from dncfl.server.files import CONFIG
@@ -64,6 +65,9 @@ def cli() -> None:
     """Federated learning over bad wireless links, for real: nodes, a parameter server and a diversity network code."""
 
 
+cli.add_command(keys_group)
+
+
 @cli.command()
 @config_argument
 @config_options
@@ -84,18 +88,27 @@ def run(config_file: Path | None, resume: Path | None, log_level: str, **options
 @config_options
 @click.option("--bind", default="127.0.0.1:5555", show_default=True, help="HOST:PORT that nodes join at")
 @click.option("--downlink-port", type=click.IntRange(1, 65535), help="port of the downlink; a free one unless given")
+@security_options
 @resume_option
 @log_level_option
 def server(
-    config_file: Path | None, bind: str, downlink_port: int | None, resume: Path | None, log_level: str, **options: object
+    config_file: Path | None,
+    bind: str,
+    downlink_port: int | None,
+    keys: Path | None,
+    insecure: bool,
+    resume: Path | None,
+    log_level: str,
+    **options: object,
 ) -> None:
     """Run the PS alone; its nodes are started by hand with `dncfl node`."""
     config = _prepare(_config_of(config_file, resume, options), options, log_level)
     host, port = parse_address(bind)
+    security = server_security(config.clients, keys, insecure=insecure)
     with gone_at_signal():
         from dncfl.launch.serving import serve_by_hand
 
-    _report(config, serve_by_hand(config, host, port, downlink_port, resume))
+    _report(config, serve_by_hand(config, host, port, downlink_port, security, resume))
 
 
 @cli.command()
@@ -115,18 +128,28 @@ def server(
     help="seconds without a word from the PS after which this node gives up",
 )
 @click.option("--fault", metavar="FAULT", multiple=True, help="faults on purpose, for tests: KIND:WHO:ROUND:POINT[:SECONDS]")
+@security_options
 @log_level_option
-def node(number: int, address: str, fault: tuple[str, ...], log_level: str, **settings: Any) -> None:
+def node(
+    number: int,
+    address: str,
+    fault: tuple[str, ...],
+    keys: Path | None,
+    insecure: bool,
+    log_level: str,
+    **settings: Any,
+) -> None:
     """Run node NUMBER (from 0) of a run whose PS is started by `dncfl server`."""
     _log_at(log_level)
     host, port = parse_address(address)
+    security = node_security(number, keys, insecure=insecure)
     with gone_at_signal():
         from dncfl.node.process import NodeProcess
 
-    faults = parse_faults(fault)
-    run_until_signal(
-        NodeProcess(NodeSettings(node=number, server_host=host, server_port=port, faults=faults, **settings)).run()
+    known = NodeSettings(
+        node=number, server_host=host, server_port=port, security=security, faults=parse_faults(fault), **settings
     )
+    run_until_signal(NodeProcess(known).run())
 
 
 @cli.command()

@@ -7,7 +7,9 @@ from rich.console import Console
 
 from dncfl.common.config import Config
 from dncfl.common.faults import FaultInjector
+from dncfl.common.limits import ensure_files, files_of_launcher, files_of_server
 from dncfl.common.running import run_beside, run_until_signal
+from dncfl.common.security import NO_KEYS, Security
 from dncfl.launch.display import Display
 from dncfl.launch.local import LocalNodes
 from dncfl.launch.session import Session
@@ -19,6 +21,7 @@ LOOPBACK = "127.0.0.1"
 
 def serve_locally(config: Config, nodes: LocalNodes, resumed: Path | None = None) -> dict[str, Any]:
     """A whole run on this machine, or the rest of one; returns its summary."""
+    ensure_files(files_of_launcher(config.clients), f"a run of {config.clients} nodes")
     with Display(config, Console(stderr=True)) as display:
         session = Session("run", config, display, resumed)
 
@@ -33,9 +36,9 @@ def serve_locally(config: Config, nodes: LocalNodes, resumed: Path | None = None
         return session.carry_out(lambda: run_until_signal(work()))
 
 
-def _server(config: Config, session: Session, display: Display) -> ServerProcess:
+def _server(config: Config, session: Session, display: Display, security: Security = NO_KEYS) -> ServerProcess:
     faults = FaultInjector([fault for fault in config.faults if fault.node is None], session.folder.path / FAULTS)
-    return ServerProcess(config, session.model, session.add_round_and_checkpoint, display, faults)
+    return ServerProcess(config, session.model, session.add_round_and_checkpoint, display, security, faults)
 
 
 async def serve_nodes(server: ServerProcess, nodes: LocalNodes, fault_log: Path | None = None) -> None:
@@ -52,16 +55,19 @@ async def serve_nodes(server: ServerProcess, nodes: LocalNodes, fault_log: Path 
 
 
 def serve_by_hand(
-    config: Config, host: str, port: int, downlink_port: int | None, resumed: Path | None = None
+    config: Config, host: str, port: int, downlink_port: int | None, security: Security, resumed: Path | None = None
 ) -> dict[str, Any]:
     """A PS at host:port; returns the summary of the run."""
+    ensure_files(files_of_server(config.clients), f"a PS of {config.clients} nodes")
     with Display(config, Console(stderr=True)) as display:
         session = Session("server", config, display, resumed)
 
         async def work() -> None:
-            server = _server(config, session, display)
+            server = _server(config, session, display, security)
             with server.listening(host, port, downlink_port) as bound:
-                display.announce(f"nodes join by: dncfl node NUMBER --server {host}:{bound}   (NUMBER 0..{config.clients - 1})")
+                keys = " --keys FOLDER" if security.uses_keys else ""
+                command = f"dncfl node NUMBER --server {host}:{bound}{keys}"
+                display.announce(f"nodes join by: {command}   (NUMBER 0..{config.clients - 1})")
                 try:
                     await server.serve()
                 finally:

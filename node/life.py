@@ -25,12 +25,13 @@ from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
 from dncfl.common.faults import SLOWER, Fault, FaultInjector, Injected, seconds_of
+from dncfl.common.limits import ensure_files, files_of_node
 from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
-from dncfl.common.sockets import Socket
+from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import letters
 from dncfl.node import protocol
@@ -89,19 +90,17 @@ class Life:
         Raises NetworkError when the PS does not answer or refuses, RunStopped when it ends the run early, Forgotten when the
         node must join anew, and whatever ends this node, after telling the PS.
         """
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        try:
-            self._control, self._downlink = Socket(context, zmq.DEALER), Socket(context, zmq.SUB)
-            self._uplink, self._peers = Socket(context, zmq.XPUB), Socket(context, zmq.SUB)
+        security = self._settings.security
+        with security.context() as context:
+            self._control, self._downlink = Socket(context, zmq.DEALER, security), Socket(context, zmq.SUB, security)
+            self._uplink, self._peers = Socket(context, zmq.XPUB, security), Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTING_ID, f"{self._node}.{self._incarnation}".encode())
-            self._control.connect(self._settings.server_host, self._settings.server_port)
+            self._control.connect(self._settings.server_host, self._settings.server_port, wire.SERVER_NAME)
             with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
                 try:
                     await self._tell_failures()
                 finally:
                     self._leaving.set()
-        finally:
-            context.destroy()
 
     async def _tell_failures(self) -> None:
         """Take part, and tell the PS of whatever ends it on this side."""
@@ -119,15 +118,15 @@ class Life:
     async def _take_part(self) -> None:
         await self._meet_faults("before-join", 0)
         host = self._settings.host or _address_towards(self._settings.server_host)
-        port = self._uplink.bind(host, self._settings.port)
-        join = wire.Join(node=self._node, incarnation=self._incarnation, host=host, port=port)
-        try:
-            async with asyncio.timeout(self._settings.patience):
-                welcome, config = await run_beside(self._welcome(), self._ask_to_join(join))
-        except TimeoutError:
-            where = f"{self._settings.server_host}:{self._settings.server_port}"
-            raise NetworkError(f"the PS at {where} does not answer within {self._settings.patience:g} s") from None
-        await run_beside(self._serve(welcome, config), self._keep_alive(config))
+        with self._uplink.reserve(host, self._settings.port) as reserved:
+            join = wire.Join(node=self._node, incarnation=self._incarnation, host=host, port=reserved.getsockname()[1])
+            try:
+                async with asyncio.timeout(self._settings.patience):
+                    welcome, config = await run_beside(self._welcome(), self._ask_to_join(join))
+            except TimeoutError:
+                where = f"{self._settings.server_host}:{self._settings.server_port}"
+                raise NetworkError(f"the PS at {where} does not answer within {self._settings.patience:g} s") from None
+            await run_beside(self._serve(welcome, config, reserved), self._keep_alive(config))
 
     async def _ask_to_join(self, join: wire.Join) -> None:
         while True:
@@ -148,15 +147,17 @@ class Life:
         here = {name: getattr(self._settings, name) for name in ("data_root", "device", "trace")}
         return header, config.model_copy(update={name: value for name, value in here.items() if value is not None})
 
-    async def _serve(self, welcome: wire.Welcome, config: Config) -> None:
+    async def _serve(self, welcome: wire.Welcome, config: Config, reserved: system_sockets.socket) -> None:
         """Load the data, connect, and follow the rounds to the end."""
+        ensure_files(files_of_node(config.clients), f"a node among {config.clients}")
         code = network_code(config)
         num_symbols = SIDE_SYMBOLS + welcome.num_parameters
         radio = Radio(code, channel(config), self._node, num_symbols, self._incarnation, config.rounds)
         trainer = await self._in_thread(self._make_trainer, config, self._node)
         self._hear_server(welcome)
         self._peers.expect_frames_of(2 * num_symbols)
-        self._most_queued = 2 * (code.relay_slots + 2)
+        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, num_symbols))
+        self._uplink.listen(reserved)
         self._send(wire.Loaded(node=self._node))
         await self._meet_faults("after-join", 0)
         node_protocol = NodeProtocol(
@@ -173,7 +174,7 @@ class Life:
 
     def _hear_server(self, welcome: wire.Welcome) -> None:
         self._downlink.expect_frames_of(4 * welcome.num_parameters)
-        self._downlink.connect(self._settings.server_host, welcome.downlink_port)
+        self._downlink.connect(self._settings.server_host, welcome.downlink_port, wire.SERVER_NAME)
         self._downlink.subscribe(wire.TOPIC_DOWNLINK, wire.ready_topic(self._node, self._incarnation))
 
     async def _meet_and_stay(self, *, listens: bool) -> None:
@@ -199,10 +200,9 @@ class Life:
                 self._peers.disconnect(*before[node][1:])
         for node in now.keys() - {self._node}:
             if now[node] != before.get(node):
-                self._peers.connect(*now[node][1:])
+                self._peers.connect(*now[node][1:], node)
 
     def _take_subscription(self, frames: list[Buffer], *, listens: bool) -> None:
-        self._uplink.queue_at_most(self._most_queued)
         try:
             begins, topic, ready = wire.decode_subscription(frames, wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD)
             if begins and ready and len(self._hearers) >= MAX_HEARERS:
@@ -307,10 +307,10 @@ class Life:
                     await asyncio.sleep(seconds_of(fault))
                 case "slow":
                     self._pause_per_second = SLOWER - 1.0
-                case "cut" if fault.peer in self._members:
+                case "cut" if fault.peer is not None and fault.peer in self._members:
                     endpoint = self._members[fault.peer][1:]
                     self._peers.disconnect(*endpoint)
-                    asyncio.get_running_loop().call_later(seconds_of(fault), self._peers.connect, *endpoint)
+                    asyncio.get_running_loop().call_later(seconds_of(fault), self._peers.connect, *endpoint, fault.peer)
                 case _:
                     self._spoil.append(fault)
 

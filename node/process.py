@@ -23,8 +23,9 @@ class NodeProcess:
         """Take part until the PS says that the run is over; join anew when the PS has forgotten this node.
 
         So it is after a restart of the PS, or after a silence of this node's that was too long.
-        Raises NetworkError when the PS does not answer or refuses, RunStopped when it ends the run early, and whatever
-        ends this node, after telling the PS.
+        Raises NetworkError when the PS does not answer or refuses, AccessDenied when it and this node do not accept each
+        other's keys, ConfigError when this node would listen to strangers, RunStopped when the PS ends the run early, and
+        whatever else ends this node, after telling the PS.
         """
         while True:
             try:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dncfl.common.faults import Fault
+from dncfl.common.security import NO_KEYS, Security
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,3 +27,4 @@ class NodeSettings:
     """seconds without a word from the PS after which the node gives up"""
     faults: tuple[Fault, ...] = ()
     fault_log: Path | None = None
+    security: Security = NO_KEYS

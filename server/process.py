@@ -31,7 +31,8 @@ from dncfl.common.payload import Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
-from dncfl.common.sockets import Socket
+from dncfl.common.security import NO_KEYS, Security
+from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
@@ -53,6 +54,9 @@ WATCH_SECONDS = 0.25
 
 MOST_QUEUED = 1000
 """Control messages that wait for one who does not read them: far more than a node is ever sent at a time."""
+
+DOWNLINK_AT_ONCE = 3
+"""Messages that the PS may send before all nodes have read the first: a model, and whom not to wait for."""
 
 
 @dataclass
@@ -88,13 +92,20 @@ class ServerProcess:
     """A PS that runs one run from its first node, after the rounds that the model has done, to its last round."""
 
     def __init__(
-        self, config: Config, model: Model, record: RecordRound, observer: Observer, faults: FaultInjector | None = None
+        self,
+        config: Config,
+        model: Model,
+        record: RecordRound,
+        observer: Observer,
+        security: Security = NO_KEYS,
+        faults: FaultInjector | None = None,
     ) -> None:
         """`record` stores a round and its θ, in a thread; the next round starts when it has returned."""
         self._config = config
         self._model = model
         self._record = record
         self._observer = observer
+        self._security = security
         code = network_code(config)
         self._faults = faults or FaultInjector([], None)
         self._protocol = ServerProtocol(config, code, model.rounds_done)
@@ -125,14 +136,15 @@ class ServerProcess:
     def listening(self, host: str, port: int | None = None, downlink_port: int | None = None) -> Iterator[int]:
         """Open the sockets on a local address, on free ports unless given, and close them at the end; gives the port to join.
 
-        Raises NetworkError when an address cannot be used.
+        Raises NetworkError when an address cannot be used, ConfigError when strangers could join there.
         """
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        try:
-            self._control, self._downlink = Socket(context, zmq.ROUTER), Socket(context, zmq.XPUB)
-            self._uplink = Socket(context, zmq.SUB)
+        security = self._security
+        with security.context() as context:
+            self._control, self._downlink = Socket(context, zmq.ROUTER, security), Socket(context, zmq.XPUB, security)
+            self._uplink = Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
             self._control.queue_at_most(MOST_QUEUED)
+            self._downlink.queue_at_most(queue_for(DOWNLINK_AT_ONCE, 4 * self._model.num_parameters))
             self._uplink.expect_frames_of(2 * self._num_symbols)
             self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
             control_port = self._control.bind(host, port)
@@ -142,8 +154,6 @@ class ServerProcess:
                     yield control_port
                 finally:
                     self._leaving.set()
-        finally:
-            context.destroy()
 
     async def serve(self) -> None:
         """Serve until the last round is done. Whatever ends it, the nodes are told to stop.
@@ -248,10 +258,10 @@ class ServerProcess:
             sleep(seconds_of(fault))  # in the thread that closes the round
 
     def _introduce(self, edition: int, members: Mapping[int, protocol.Member]) -> None:
-        for member in members.values():
+        for node, member in members.items():
             if member.endpoint not in self._connected:
                 self._connected.add(member.endpoint)
-                self._uplink.connect(*member.endpoint)
+                self._uplink.connect(*member.endpoint, node)
         hosts, ports = zip(*(member.endpoint for member in members.values()), strict=True)
         peers = wire.Peers(
             edition=edition,
@@ -320,11 +330,16 @@ class ServerProcess:
         self._take_header(bytes(frames[0]), header)
 
     def _take_header(self, address: bytes, header: wire.FromNode) -> None:
+        if not isinstance(header, wire.Alive) and not self._control.is_from(header.node):
+            self._reject(WireError(f"{header.kind} of node {header.node} under a key that is not its own"))
+            if isinstance(header, wire.Join):
+                self._send(address, wire.Refused(reason=f"the key is not that of node {header.node}"))
+            return
         if isinstance(header, wire.Join):
             self._take_join(address, header)
             return
         node = self._nodes_by_address.get(address)
-        if node is None:
+        if node is None or not self._control.is_from(node):
             if not isinstance(header, wire.Alive):  # which a node sends that the PS has given up, or a PS before this one had
                 self._reject(WireError(f"{header.kind} of somebody who has not joined"))
             self._send(address, wire.Rejoin())
@@ -372,7 +387,7 @@ class ServerProcess:
         except WireError as error:
             self._reject(error)
             return
-        if begins and ready and ready[0].isdigit():
+        if begins and ready and ready[0].isdigit() and self._downlink.is_from(int(ready[0])):
             self._events.put_nowait(protocol.DownlinkHeard(int(ready[0]), ready[1]))
 
     def _take_transmission(self, frames: list[Buffer]) -> None:
@@ -406,7 +421,8 @@ class ServerProcess:
             for node, contest in list(self._contests.items()):
                 if now - contest.since > PROBE_SECONDS:
                     del self._contests[node]
-                    self._lose(node, "another has taken its place, and it did not answer")
+                    if node in self._signs:
+                        self._lose(node, "another has taken its place, and it did not answer")
                     self._events.put_nowait(contest.joined)
             if any(self._signs[node].busy for node in self._protocol.awaited if node in self._signs):
                 self._last_event = now
@@ -417,8 +433,7 @@ class ServerProcess:
                 self._events.put_nowait(protocol.Expired(self._protocol.place))
 
     def _lose(self, node: int, reason: str) -> None:
-        if node in self._signs:
-            self._signs[node].given_up = True
+        self._signs[node].given_up = True  # until the protocol has dismissed it
         self._events.put_nowait(protocol.NodeGone(node, reason))
 
     def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:

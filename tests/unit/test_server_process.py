@@ -15,10 +15,14 @@ CONFIG = load_config(None, {"clients": 3, "rounds": 2})
 
 
 class Sent:
-    """Stands for the control socket."""
+    """Stands for the sockets that the PS listens at."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[bytes, wire.FromServer]] = []
+
+    @staticmethod
+    def is_from(_: int) -> bool:
+        return True
 
     def send(self, address: bytes, header: bytes, *_: bytes) -> None:
         self.headers.append((address, wire.decode(header, wire.FROM_SERVER)))
@@ -28,7 +32,7 @@ class Sent:
 def server() -> ServerProcess:
     """A PS that node 0 has joined."""
     server = ServerProcess(CONFIG, GlobalModel(CONFIG), lambda *_: None, Observer())
-    server._control = Sent()  # type: ignore[assignment]
+    server._control = server._downlink = Sent()  # type: ignore[assignment]
     server._downlink_port = 1
     _says(server, b"first", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))
     _handle(server)

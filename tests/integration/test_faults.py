@@ -1,0 +1,173 @@
+"""Runs with faults in them: each fault took place, the run got over it, and its trace gives the same model."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.processes import COMMAND, call, start, summary
+
+OPTIONS = ["--clients", 4, "--rounds", 6, "--local-epochs", 1, "--pe", 0.2, "--patience", 2, "--slot-patience", 1]
+
+
+def _run(tmp_path: Path, *options: object) -> dict[str, Any]:
+    """The summary of a run with faults, after its faults and its replay were checked."""
+    result = summary("run", *OPTIONS, *options, "--out", "run", cwd=tmp_path)
+    assert result["rounds_done"] == result["rounds"]
+    asked = [options[i + 1] for i, option in enumerate(options) if option == "--fault"]
+    struck = [json.loads(line)["fault"] for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
+    assert sorted(struck) == sorted(map(str, asked))
+    replayed = summary("replay", "run", "--out", "replayed", cwd=tmp_path)
+    assert replayed["model_sha256"] == result["model_sha256"]
+    return result
+
+
+def _recovered(tmp_path: Path) -> list[list[int]]:
+    return [json.loads(line)["recovered"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def _honest(tmp_path: Path, *options: object) -> str:
+    model: str = summary("simulate", *OPTIONS, *options, "--out", "honest", cwd=tmp_path)["model_sha256"]
+    return model
+
+
+def test_sixty_trials_of_all_kinds(tmp_path: Path) -> None:
+    """Every kind of fault, at points of the round drawn at random; and three runs whose PS is killed and resumed."""
+    command = [*COMMAND, "trials", "--trials", "60", "--server-trials", "3", "--log", "trials.jsonl"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    trials = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    assert len(trials) == 63
+    assert all(trial["passed"] for trial in trials)
+    assert len({trial["name"] for trial in trials}) >= 10
+    assert sum(trial["num_lost"] > 0 for trial in trials) >= 20
+
+
+def test_a_node_that_is_killed_and_started_again_counts_again(tmp_path: Path) -> None:
+    result = _run(tmp_path, "--rounds", 40, "--fault", "kill:2:2:before-training:0.2")
+    recovered = _recovered(tmp_path)
+    assert 2 in recovered[0]
+    assert 2 not in recovered[1]
+    assert 2 in recovered[-1] + recovered[-2] + recovered[-3]
+    assert result["transmissions"]["lost"] > 0
+    assert all("2" in link for link in result["lost_links"])
+
+
+def test_a_stopped_node_is_left_behind_and_comes_back(tmp_path: Path) -> None:
+    """Stopped for 4 s, of which 2 are patience; the slow rounds of others leave it the time to come back."""
+    slow = ["--fault", "slow:0:3:before-training", "--local-epochs", 12]
+    _run(tmp_path, "--rounds", 8, *slow, "--fault", "stop:2:2:before-slot-1:4")
+    recovered = _recovered(tmp_path)
+    assert 2 not in recovered[1] + recovered[2]
+    assert 2 in recovered[-1]
+
+
+def test_an_exception_in_training_costs_the_round_and_its_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    steps = 0\n"
+        "    def __init__(self): super().__init__(); self.linear = nn.Linear(784, 10)\n"
+        "    def forward(self, x):\n"
+        "        Net.steps += self.training\n"
+        "        if Net.steps == 15: raise ValueError('the fifteenth step')\n"
+        "        return self.linear(x.flatten(1))\n"
+    )
+    code, _, stderr = call("run", *OPTIONS, "--clients", 3, "--model", "mine:Net", "--min-nodes", 1, cwd=tmp_path)
+    assert code in (0, 6)  # all nodes meet their fifteenth step in the same round
+    assert "takes no part in round 1: training at node" in stderr
+    assert "ValueError: the fifteenth step" in stderr
+    assert "mine.py" in stderr
+
+
+@pytest.mark.parametrize("kind", ["corrupt", "duplicate", "replay"])
+def test_damaged_doubled_and_old_frames_change_no_model(tmp_path: Path, kind: str) -> None:
+    """With perfect links the damaged message of node 1 is lost everywhere; doubled and old ones are refused."""
+    result = _run(tmp_path, "--pe", 0, "--fault", f"{kind}:1:3:before-slot-1")
+    if kind == "corrupt":
+        assert result["damaged_frames"] == 1
+        assert result["lost_links"] == {"1->0": 1, "1->2": 1, "1->3": 1, "1->ps": 1}
+        assert _recovered(tmp_path)[2] == [0, 1, 2, 3]  # node 1 relays its own message, which arrives
+    else:
+        assert result["stale_frames"] == 1
+        assert result["transmissions"]["lost"] == 0
+    assert result["model_sha256"] == _honest(tmp_path, "--pe", 0)
+
+
+def test_a_cut_link_loses_and_heals(tmp_path: Path) -> None:
+    result = _run(tmp_path, "--rounds", 30, "--pe", 0, "--fault", "cut:1-2:3:before-training:2")
+    lost = [json.loads(line)["lost_links"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lost[2] == {"2->1": 1}
+    assert lost[-1] == {}
+    assert result["model_sha256"] == _honest(tmp_path, "--rounds", 30, "--pe", 0)
+
+
+def test_a_slow_node_is_waited_for(tmp_path: Path) -> None:
+    options = ["--rounds", 3, "--local-epochs", 5]
+    result = _run(tmp_path, *options, "--fault", "slow:3:2:before-training")
+    assert result["transmissions"]["lost"] == 0
+    assert result["model_sha256"] == _honest(tmp_path, *options)
+
+
+def test_a_step_longer_than_the_patience_is_no_death(tmp_path: Path) -> None:
+    """Five seconds in one step, with a patience of two for silence and of one for slots."""
+    (tmp_path / "mine.py").write_text(
+        "import time\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    steps = 0\n"
+        "    def __init__(self): super().__init__(); self.linear = nn.Linear(784, 10)\n"
+        "    def forward(self, x):\n"
+        "        Net.steps += self.training\n"
+        "        if Net.steps == 2: time.sleep(5)\n"
+        "        return self.linear(x.flatten(1))\n"
+    )
+    result = summary("run", *OPTIONS, "--rounds", 2, "--model", "mine:Net", "--out", "run", cwd=tmp_path)
+    assert result["transmissions"]["lost"] == 0
+    assert result["median_round_seconds"]["training"] > 0
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert max(json.loads(line)["seconds"]["training"] for line in metrics) > 5
+
+
+def test_a_wedged_trainer_is_found(tmp_path: Path) -> None:
+    """A step that never ends at one node: its heart beats, but it makes no progress."""
+    (tmp_path / "mine.py").write_text(
+        "import os, time\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.linear = nn.Linear(784, 10)\n"
+        "    def forward(self, x):\n"
+        "        if self.training and not os.path.exists('wedged'):\n"
+        "            open('wedged', 'w').close()\n"
+        "            time.sleep(3600)\n"
+        "        return self.linear(x.flatten(1))\n"
+    )
+    options = ["--rounds", 2, "--model", "mine:Net", "--training-patience", 3]
+    code, _, stderr = call("run", *OPTIONS, *options, "--out", "run", cwd=tmp_path)
+    assert code == 0, stderr
+    assert "is gone: it has made no progress for 3 s" in stderr
+    assert [len(nodes) for nodes in _recovered(tmp_path)] == [3, 3]
+
+
+def test_a_run_of_its_own_folder_cannot_be_resumed_while_it_goes_on(tmp_path: Path) -> None:
+    process = start("run", *OPTIONS, "--rounds", 100_000, "--out", "run", cwd=tmp_path)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text()):
+        pass  # polls a file that another process writes
+    code, _, stderr = call("run", "--resume", "run", cwd=tmp_path)
+    assert (code, stderr) == (4, "dncfl: the run folder run is in use by another dncfl\n")
+    process.terminate()
+    process.communicate()
+
+
+def test_a_full_run_cannot_be_resumed_but_can_be_taken_further(tmp_path: Path) -> None:
+    summary("run", *OPTIONS, "--rounds", 2, "--out", "run", cwd=tmp_path)
+    code, _, stderr = call("run", "--resume", "run", cwd=tmp_path)
+    assert code == 2
+    assert "all 2 rounds in run are done; --rounds takes the run further" in stderr
+    code, _, stderr = call("run", "--resume", "run", "--snr", 5, cwd=tmp_path)
+    assert code == 2
+    assert "--snr would change the run that is resumed" in stderr
+    further = summary("run", "--resume", "run", "--rounds", 4, cwd=tmp_path)
+    assert further["rounds_done"] == 4
+    assert further["model_sha256"] == _honest(tmp_path, "--rounds", 4)
