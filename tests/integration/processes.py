@@ -1,8 +1,10 @@
 """Commands of dncfl as the processes that a user would start."""
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,20 @@ COMMAND = [sys.executable, "-m", "dncfl.launch"]
 TIMEOUT = 240
 
 
-def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
-    """A command in the background, with its output kept."""
+def start(*arguments: object, cwd: Path, within: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A command in the background, with its output kept; `within`: a command that runs it."""
     return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*within, *COMMAND, *map(str, arguments)], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def read_until(process: subprocess.Popen[str], pattern: str) -> str:
+    """Read what a process says on stderr until a line has the pattern; the first group of it."""
+    assert process.stderr is not None
+    while line := process.stderr.readline():
+        if match := re.search(pattern, line):
+            return str(match[1])
+    raise AssertionError(f"{pattern!r} never came")
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import re
-import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -22,7 +20,7 @@ from dncfl.node.settings import NodeSettings
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.records import RoundRecord
 from tests.integration.models import LINEAR
-from tests.integration.processes import finish, start, summary
+from tests.integration.processes import finish, read_until, start, summary
 from tests.integration.proxy import LOOPBACK, Proxy
 from tests.integration.test_in_process import Run
 
@@ -173,15 +171,15 @@ def test_a_node_process_behind_a_link_that_swallows_all_joins_anew(tmp_path: Pat
 
     async def main() -> Proxy:
         server = start("server", *options, "--bind", "127.0.0.1:0", "--out", "run", "--log-level", "info", cwd=tmp_path)
-        address = await _line(server, r"--server (127\.0\.0\.1:\d+)")
+        address = await asyncio.to_thread(read_until, server, r"--server (127\.0\.0\.1:\d+)")
         async with Proxy(port=int(address.rpartition(":")[2])) as proxy:
             servers = [f"{LOOPBACK}:{proxy.port}" if m == FAULTY else address for m in range(3)]
             nodes = [start("node", m, "--server", servers[m], cwd=tmp_path) for m in range(3)]
-            await _line(server, "round (2) starts")
+            await asyncio.to_thread(read_until, server, "round (2) starts")
             proxy.blackhole("in", "out")
-            await _line(server, f"(node {FAULTY} is gone: it has been silent for 2 s)")
+            await asyncio.to_thread(read_until, server, f"(node {FAULTY} is gone: it has been silent for 2 s)")
             proxy.heal()
-            await _line(server, f"(node {FAULTY} has joined)")
+            await asyncio.to_thread(read_until, server, f"(node {FAULTY} has joined)")
             for process in (server, *nodes):
                 exit_code, _, stderr = await asyncio.to_thread(finish, process)
                 assert exit_code == 0, stderr
@@ -195,15 +193,6 @@ def test_a_node_process_behind_a_link_that_swallows_all_joins_anew(tmp_path: Pat
     assert lost[-1] == {}
     assert all(str(FAULTY) in link for each in lost for link in each)
     summary("replay", "run", "--out", "replayed", cwd=tmp_path)  # it fails where the model is another
-
-
-async def _line(process: subprocess.Popen[str], pattern: str) -> str:
-    """Wait until a process says something; the first group of the pattern in it."""
-    assert process.stderr is not None
-    while line := await asyncio.to_thread(process.stderr.readline):
-        if match := re.search(pattern, line):
-            return match[1]
-    raise AssertionError(f"{pattern!r} never came")
 
 
 def test_a_node_that_the_server_does_not_hear_is_left_out_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
