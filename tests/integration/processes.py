@@ -28,9 +28,9 @@ def read_until(process: subprocess.Popen[str], pattern: str) -> str:
     raise AssertionError(f"{pattern!r} never came")
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[str], timeout: float = TIMEOUT) -> tuple[int, str, str]:
     """The exit code, stdout and stderr of a started command."""
-    stdout, stderr = process.communicate(timeout=TIMEOUT)
+    stdout, stderr = process.communicate(timeout=timeout)
     return process.returncode, stdout, stderr
 
 
