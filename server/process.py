@@ -5,7 +5,7 @@ Seconds of a round, which add up to `total`:
     training   local training at the node whose training and quantising took longest
     quantise   quantising and encoding at that node
     network    all else between publishing θ and the last frame: downlink, slots, relaying, elimination, waiting
-    decode     solving for the messages that did not come directly
+    decode     solving for the messages that did not come directly, and checking all by what came beyond need
     aggregate  from messages to the new θ
     evaluate   testing the new θ
 """
@@ -20,15 +20,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter, sleep
+from typing import TypeVar
 
+import numpy as np
 import zmq
 
 from dncfl.common import wire
 from dncfl.common.config import Config
-from dncfl.common.errors import DncflError, NodeFailed, WireError
+from dncfl.common.errors import ChecksumError, DncflError, NodeFailed, WireError
 from dncfl.common.faults import FaultInjector, seconds_of
-from dncfl.common.message import SIDE_SYMBOLS
-from dncfl.common.payload import Buffer
+from dncfl.common.message import SIDE_SYMBOLS, decode_message
+from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
@@ -42,8 +44,11 @@ from dncfl.server.global_model import Model
 from dncfl.server.observer import Observer
 from dncfl.server.protocol import ServerProtocol
 from dncfl.server.records import RoundRecord, attempt_figures, local_figures
+from dncfl.server.verification import Verdict, verify
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace], Vector], None]
@@ -242,10 +247,18 @@ class ServerProcess:
                 self._publish("control", wire.StopWaiting(round=round, attempt=attempt, senders=senders))
             case protocol.CloseRound(round):
                 await self._meet_faults("before-decode", round)
-                loop, traffic = asyncio.get_running_loop(), self._traffic()
-                self._observer.round_done(await loop.run_in_executor(self._worker, self._close_round, action, traffic))
+                collected = perf_counter()
+                verdict = await self._in_thread(self._decode, action)
+                if verdict.contradiction and not verdict.settled and not action.final:
+                    self._events.put_nowait(protocol.RoundDoubted(round))
+                    return
+                self._warn_of_suspects(round, verdict)
+                self._observer.round_done(await self._in_thread(self._close_round, action, verdict, collected))
                 await self._meet_faults("after-checkpoint", round)
                 self._events.put_nowait(protocol.RoundClosed(round))
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
 
     async def _meet_faults(self, point: str, round: int) -> None:
         for fault in self._faults.strike(point, round):
@@ -278,25 +291,50 @@ class ServerProcess:
             counts.clear()
         return traffic
 
-    def _close_round(self, action: protocol.CloseRound, traffic: dict[str, dict[str, int]]) -> RoundRecord:
-        """Decode, aggregate, evaluate and record, in a thread of its own."""
-        reports = action.reports
-        collected = perf_counter()
-        messages = action.decoder.messages()
+    def _decode(self, action: protocol.CloseRound) -> Verdict:
+        """The messages of a round that can be trusted, and who cannot; in a thread of its own."""
+
+        def proves_itself(sender: int, message: Payload) -> bool:
+            try:
+                decode_message(message, round=action.round, sender=sender, num_levels=self._config.levels)
+            except ChecksumError:
+                return False
+            return True
+
+        rng = np.random.default_rng()  # no node can foresee its draws, and no result depends on them
+        return verify(action.decoder.equations, self._config.clients, self._code.p, proves_itself, rng)
+
+    def _warn_of_suspects(self, round: int, verdict: Verdict) -> None:
+        if verdict.suspects:
+            nodes = ", ".join(map(str, verdict.suspects))
+            self._observer.warning(
+                f"round {round}: wrong symbols of node {nodes}; {len(verdict.dropped)} equations are left out"
+            )
+        elif verdict.contradiction:
+            self._observer.warning(f"round {round}: somebody sent wrong symbols, and too little came to tell who")
+
+    def _close_round(self, action: protocol.CloseRound, verdict: Verdict, collected: float) -> RoundRecord:
+        """Aggregate, evaluate and record, in a thread of its own."""
+        reports, messages = action.reports, verdict.messages
         self._meet_faults_here("after-decode", action.round)
         decoded = perf_counter()
         step = self._model.step(messages, action.round, self._stop_when_leaving)
         training, quantise = max(((r.train_seconds, r.encode_seconds) for r in reports), key=sum)
+        damaged = {equation.sender for equation in verdict.dropped if equation.slot == 1}
+        refused = tuple(z for z in action.decoder.recoverable() if z not in messages)
+        attempts = (*action.attempts[:-1], action.attempts[-1].model_copy(update={"refused": refused}))
         record = RoundRecord(
             round=action.round,
             accuracy=step.accuracy,
             loss=step.loss,
             recovered=tuple(messages),
-            direct=action.direct,
+            direct=tuple(m for m in action.direct if m not in damaged),
             rank=action.decoder.rank,
+            suspects=verdict.suspects,
+            num_dropped=len(verdict.dropped),
             **local_figures(reports, self._model.num_parameters),
-            **attempt_figures(action.attempts, self._code, self._model.num_parameters),
-            bytes=traffic,
+            **attempt_figures(attempts, self._code, self._model.num_parameters),
+            bytes=self._traffic(),
             seconds={
                 "training": training,
                 "quantise": quantise,
@@ -308,7 +346,7 @@ class ServerProcess:
             },
         )
         self._meet_faults_here("before-checkpoint", action.round)
-        self._record(record, action.attempts, step.theta)
+        self._record(record, attempts, step.theta)
         self._model.take(step, action.round)
         return record
 
