@@ -249,8 +249,9 @@ class ServerProcess:
                 await self._meet_faults("before-decode", round)
                 collected = perf_counter()
                 verdict = await self._in_thread(self._decode, action)
-                if verdict.contradiction and not verdict.settled and not action.final:
-                    self._events.put_nowait(protocol.RoundDoubted(round))
+                missing = set(action.decoder.recoverable()) - verdict.messages.keys()
+                if (missing or not verdict.settled) and not action.final:
+                    self._events.put_nowait(protocol.RoundDoubted(round, verdict.settled))
                     return
                 self._warn_of_suspects(round, verdict)
                 self._observer.round_done(await self._in_thread(self._close_round, action, verdict, collected))

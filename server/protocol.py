@@ -122,9 +122,13 @@ class Expired:
 
 @dataclass(frozen=True)
 class RoundDoubted:
-    """Equations contradict each other or their messages do not prove themselves, and more equations may help."""
+    """Equations contradict each other or their messages do not prove themselves, and more equations may help.
+
+    `settled`: it is known who sent what was wrong, and only messages are missing.
+    """
 
     round: int
+    settled: bool
 
 
 @dataclass(frozen=True)
@@ -503,11 +507,15 @@ class ServerProtocol:
         return CloseRound(self._round, self._decoder, direct, (*self._traces, self._trace()), reports, final)
 
     def _ask_for_more(self, event: RoundDoubted) -> list[Action]:
-        """Where equations contradict each other, more of them may tell which are wrong."""
+        """Where equations contradict each other, more of them may tell which are wrong.
+
+        Where that is known, relay slots may still bring the missing messages; more is not asked for, or a node that never sends
+        a sound message would cost every round all attempts.
+        """
         self.state = State.COLLECTING
         if self._last_open_slot <= self._code.relay_slots:
             return self._open_relay_slot()
-        if may_repeat(self._config, self._attempt):
+        if not event.settled and may_repeat(self._config, self._attempt):
             return self._repeat()
         return [self._close(final=True)]
 

@@ -96,6 +96,24 @@ def test_damaged_doubled_and_old_frames_change_no_model(tmp_path: Path, kind: st
     assert result["model_sha256"] == _honest(tmp_path, "--pe", 0)
 
 
+@pytest.mark.parametrize("schedule", ["--early-stop", "--no-early-stop"])
+def test_a_relay_that_lies_is_named_and_the_model_is_the_honest_one(tmp_path: Path, schedule: str) -> None:
+    """Without early stop the lie is surplus; with it, a relay slot that is needed holds the lie, and another tells."""
+    options = ["--pe", 0.4, "--seed", 3, schedule]
+    result = _run(tmp_path, *options, *(x for r in range(1, 7) for x in ("--fault", f"lie:1:{r}:before-slot-2")))
+    assert result["suspects"] == [1]
+    assert result["dropped_equations"] >= 1
+    assert result["model_sha256"] == _honest(tmp_path, *options)
+
+
+def test_a_message_that_does_not_prove_itself_is_not_passed_on(tmp_path: Path) -> None:
+    """Node 1 sends a damaged message in slot 1, under a digest that fits; nobody relays it, and nobody looks like a liar."""
+    result = _run(tmp_path, "--pe", 0, "--fault", "lie:1:3:before-slot-1")
+    assert result["suspects"] == [1]
+    assert result["lost_links"] == {"1->0": 1, "1->2": 1, "1->3": 1}
+    assert result["model_sha256"] == _honest(tmp_path, "--pe", 0)
+
+
 def test_a_cut_link_loses_and_heals(tmp_path: Path) -> None:
     result = _run(tmp_path, "--rounds", 30, "--pe", 0, "--fault", "cut:1-2:3:before-training:2")
     lost = [json.loads(line)["lost_links"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
