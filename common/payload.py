@@ -54,7 +54,8 @@ class Payload:
     def at(self, columns: NDArray[np.integer]) -> NDArray[np.uint16]:
         """The symbols (k,) in some columns (k,), without making whole numbers of all others."""
         symbols: NDArray[np.uint16] = self.plane[columns].astype(np.uint16)
-        symbols[np.isin(columns, self.escapes)] = 256
+        behind = np.searchsorted(self.escapes, columns, side="right")
+        symbols[np.searchsorted(self.escapes, columns) < behind] = 256
         return symbols
 
     @cached_property

@@ -9,9 +9,9 @@ and proves itself is believed, whatever else its sender did.
 An explanation is settled if messages that prove themselves convict each of its nodes, by an equation that does not fit them;
 or if there is no other.
 
-What it takes, with t liars who lie in codewords only:
+What it takes, with t <= max_liars liars who lie in codewords only:
 
-- A wrong equation is seen if it depends on others, or if a message is solved with it; otherwise it does no harm.
+- A wrong equation is seen if honest ones contradict it, or if a message is solved with it; otherwise it does no harm.
 - Messages are recovered at least as far as the equations of the honest nodes determine them.
 - The liars are named exactly if every message is determined *whichever* t nodes' codewords are left out. For then all
   messages are recovered by leaving out the liars', and convict them; and whoever else is left out, the lies that remain
@@ -24,6 +24,7 @@ What it takes, with t liars who lie in codewords only:
   honest relays look like liars; one that tells the PS two things is named, and the first one counts.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -87,10 +88,10 @@ def verify(
       solving for u messages; and a checksum a message. A pass overlooks wrong equations that violate m dependencies with
       probability at most q², q = ((p-1)^m + (-1)^m·(p-1)) / (p·(p-1)^m): 0 for m = 1, else about 1/p and at most
       1/(p-1); equally so if they differ from the truth in one symbol, and less if in several that are not proportional.
-    - Otherwise every conflict names at most u + 2 nodes of whom one lied, so that there are O((u+2)^t) sets of t nodes to try.
-      Each costs O(E·u·(u+w)) at the w columns seen to be wrong, and a pass if it agrees there. Nodes that a conflict names
-      alone, and senders of damaged messages, do not count for t. It goes on to t = `max_liars` only if no smaller set
-      explains everything and is convicted.
+    - Otherwise every conflict names c nodes of whom one lied, so that there are O(c^t) sets of t nodes to try; c is at most
+      u + 1, and two or three where some nodes sent about u codewords. Each set costs O(E·u·(u+w)) at the w columns seen to
+      be wrong, and a pass if it agrees there. Nodes that a conflict names alone, and senders of damaged messages, do not
+      count for t. It goes on to t = max_liars only if no smaller set explains everything and is convicted.
 
     The equations must be such as `Decoder.add` takes, for the same num_clients and p.
     """
@@ -104,7 +105,9 @@ def verify(
         else:
             known.setdefault(equation.sender, equation)
     judged = {*damaged, *known.values()}
+    number = Counter(equation.sender for equation in equations)
     claims = [equation for equation in equations if equation not in judged]
+    claims.sort(key=lambda claim: (-number[claim.sender], claim.sender))  # few senders in the basis, so few in a conflict
     direct = {z: equation.payload for z, equation in known.items()}
     evidence = _Evidence(direct, claims, num_clients, p, proves_itself, rng)
     blemished = frozenset(equation.sender for equation in damaged)
@@ -149,10 +152,17 @@ def _explain(evidence: "_Evidence", blemished: Nodes, max_liars: int) -> tuple[N
             price = len(larger - certain - blemished)
             if price <= max_liars:
                 heappush(queue, (price, len(larger), sorted(larger)))
-    best = convicted or list(explanations)
-    if len(best) == 1:
-        return best[0], evidence.undisputed() | explanations[best[0]], True
-    return frozenset.intersection(*best) if best else certain, evidence.undisputed(), False
+    if not explanations:
+        return certain, evidence.undisputed(), False
+    common = frozenset.intersection(*explanations)
+    best = (
+        convicted
+        or [liars for liars, messages in explanations.items() if evidence.convicts(liars - common, messages)]
+        or list(explanations)
+    )
+    if len(best) > 1:
+        return frozenset.intersection(*best), evidence.undisputed(), False
+    return best[0], evidence.undisputed() | explanations[best[0]], True
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,8 +227,8 @@ class _Evidence:
     def convicts(self, nodes: Nodes, messages: Mapping[int, Payload]) -> bool:
         """Whether messages that prove themselves contradict some claim of each of these nodes."""
         missing = [i for i, z in enumerate(self._unknown.tolist()) if z not in messages]
-        unclear: Flags = self._coefficients[:, missing].any(axis=1, keepdims=True)
-        said_by: Flags = np.logical_and(self._is_sender[:, sorted(nodes)], ~unclear)
+        checkable = np.count_nonzero(self._coefficients[:, missing], axis=1) == 0
+        said_by = self._is_sender[:, sorted(nodes)] & checkable[:, None]
         if not said_by.any(axis=0).all():
             return False
         if not nodes:
@@ -235,9 +245,10 @@ class _Evidence:
         wrong = np.flatnonzero((values != self._field.matmul(coordinates, values[new])).any(axis=1))
         if not wrong.size:
             return frozenset()
-        is_sender = self._is_sender[rest]
-        involved = (coordinates[wrong] != 0) @ is_sender[new] | is_sender[wrong]
-        return frozenset(np.flatnonzero(involved[np.argmin(involved.sum(axis=1))]).tolist())
+        is_sender = self._is_sender[rest].astype(np.float32)  # which numpy multiplies fast
+        involved = (coordinates[wrong] != 0).astype(np.float32) @ is_sender[new] + is_sender[wrong]
+        fewest = involved[np.argmin(np.count_nonzero(involved, axis=1))]
+        return frozenset(np.flatnonzero(fewest).tolist())
 
     def _find_witnesses(self, rest: Places, new: Flags, coordinates: Symbols) -> bool:
         """Whether a random combination of all dependencies is violated somewhere; some such columns become witnesses."""
@@ -247,7 +258,7 @@ class _Evidence:
         weights = np.empty((CHECKS, rest.size), dtype=np.uint16)
         weights[:, surplus] = self._rng.integers(1, self._field.p, (CHECKS, np.count_nonzero(surplus)), dtype=np.uint16)
         weights[:, new] = self._negative(self._field.matmul(weights[:, surplus], coordinates[surplus]))
-        violated = np.unique(np.concatenate([_nonzero(check) for check in self._combine(rest, weights, self._known)]))
+        violated = np.concatenate([_nonzero(check) for check in self._combine(rest, weights, self._known)])
         if not violated.size:
             return False
         columns = self._rng.choice(violated, min(WITNESSES, violated.size), replace=False)

@@ -230,7 +230,7 @@ def _is_convicted(node: int, told: Sequence[Equation], messages: Messages, p: in
     )
 
 
-@pytest.mark.parametrize("seed", range(1500))
+@pytest.mark.parametrize("seed", range(60))
 def test_small_rounds_agree_with_trying_all_subsets(seed: int) -> None:
     num_clients = 4
     case = Round(num_clients, seed, outage=[0.3, 0.5, 0.7][seed % 3], d=4)
@@ -365,13 +365,13 @@ def test_sixty_four_nodes(num_liars: int) -> None:
 
 @pytest.mark.parametrize("violated", [1, 2, 3])
 def test_wrong_equations_escape_as_often_as_is_said(violated: int) -> None:
-    """Over GF(3), where it happens often: node 0 repeats one equation, node 1 contradicts it so many times."""
-    p, runs = 3, 4000
-    said = np.array([[1, 1]], dtype=np.uint16)
+    """Over GF(3), where it happens often: so many nodes contradict what node 0 says."""
+    p, runs = 3, 2000
+    said = np.array([1, 1, 0, 0], dtype=np.uint16)
     values = [Payload(np.array([value], dtype=np.uint8)) for value in [0, *[1] * violated]]
-    equations = [Equation(min(i, 1), i + 2, 1, said[0], value) for i, value in enumerate(values)]
+    equations = [Equation(i, 2, 1, said, value) for i, value in enumerate(values)]
     rng = np.random.default_rng(0)
-    escaped = sum(not verify(equations, 2, p, lambda *_: True, rng).contradiction for _ in range(runs))
+    escaped = sum(not verify(equations, 4, p, lambda *_: True, rng).contradiction for _ in range(runs))
     once = ((p - 1) ** violated + (-1) ** violated * (p - 1)) / (p * (p - 1) ** violated)
     expected = once**2
     assert abs(escaped / runs - expected) <= 4 * np.sqrt(expected * (1 - expected) / runs)
