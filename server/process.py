@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import monotonic, perf_counter, sleep
 from typing import TypeVar
 
@@ -41,6 +40,7 @@ from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
 from dncfl.server import protocol
 from dncfl.server.global_model import Model
+from dncfl.server.liveness import Liveness
 from dncfl.server.observer import Observer
 from dncfl.server.protocol import ServerProtocol
 from dncfl.server.records import RoundRecord, attempt_figures, local_figures
@@ -53,44 +53,16 @@ T = TypeVar("T")
 
 RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace], Vector], None]
 
-PROBE_SECONDS = 2.0
-"""How long a node may take to show that it lives, when another asks to be it."""
-
 WATCH_SECONDS = 0.25
+
+SUSPENDED_SECONDS = 1.0
+"""When the PS looks at the clock so much too late, it stood still itself: what others have sent meanwhile is not read yet."""
 
 DOWNLINK_AT_ONCE = 3
 """Messages that the PS may send before all nodes have read the first: a model, and whom not to wait for."""
 
 
 _READY = re.compile(rb"\x01~(\d{1,3})\.(\d{1,19})")
-
-
-@dataclass
-class SignsOfLife:
-    """When a node was last heard, whether it is busy, and when it last made progress (s, monotonic)."""
-
-    heard: float = field(default_factory=monotonic)
-    busy: bool = False
-    progress: int = -1
-    advanced: float = field(default_factory=monotonic)
-    given_up: bool = False
-
-    def begin(self) -> None:
-        """The node has work to do from now on."""
-        self.busy, self.advanced = True, monotonic()
-
-    def take(self, alive: wire.Alive) -> None:
-        """What the node says of itself."""
-        if (alive.busy, alive.progress) != (self.busy, self.progress):
-            self.busy, self.progress, self.advanced = alive.busy, alive.progress, monotonic()
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Somebody asks to be a node that there is already."""
-
-    joined: protocol.NodeJoined
-    since: float
 
 
 class ServerProcess:
@@ -119,8 +91,7 @@ class ServerProcess:
         self._radio = Radio(code, channel(config), config.clients, self._num_symbols)
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
         self._nodes_by_address: dict[bytes, int] = {}
-        self._signs: dict[int, SignsOfLife] = {}
-        self._contests: dict[int, Contest] = {}
+        self._liveness = Liveness(config)
         self._connected: set[tuple[str, int]] = set()
         self._last_event = monotonic()
         self._leaving = threading.Event()
@@ -207,7 +178,7 @@ class ServerProcess:
         match action:
             case protocol.Welcome(node, address):
                 self._nodes_by_address[address] = node
-                self._signs[node] = SignsOfLife()
+                self._liveness.joins(node, monotonic())
                 welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
                 self._send(address, welcome, self._config.to_json().encode())
                 log.info("node %d has joined", node)
@@ -216,7 +187,7 @@ class ServerProcess:
                 self._send(address, wire.Refused(reason=reason))
             case protocol.Dismiss(node, member, reason):
                 self._nodes_by_address.pop(member.address, None)
-                self._signs.pop(node, None)
+                self._liveness.leaves(node)
                 if member.endpoint in self._connected:
                     self._connected.remove(member.endpoint)
                     self._uplink.disconnect(*member.endpoint)
@@ -232,7 +203,7 @@ class ServerProcess:
                 await self._meet_faults("before-slot-1", round)
                 self._round_started = perf_counter()
                 for node in members:
-                    self._signs[node].begin()
+                    self._liveness.begins_work(node, monotonic())
                 theta = self._model.theta.astype("<f4", copy=False).data
                 self._publish("model", wire.Model(round=round, members=members), theta)
                 await self._meet_faults("after-slot-1", round)
@@ -381,18 +352,18 @@ class ServerProcess:
                 self._reject(WireError(f"{header.kind} of somebody who has not joined"))
             self._send(address, wire.Rejoin())
             return
-        self._signs[node].heard = monotonic()
-        if (contest := self._contests.pop(node, None)) is not None:
-            self._events.put_nowait(contest.joined)  # which the protocol refuses, since this node is alive
+        now = monotonic()
+        if (claim := self._liveness.speaks(node, now)) is not None:
+            self._events.put_nowait(claim)  # which the protocol refuses, since this node is alive
         if isinstance(header, wire.Alive):
-            self._signs[node].take(header)
+            self._liveness.tells(node, now, busy=header.busy, progress=header.progress)
             self._send(address, wire.Alive())
         elif header.node != node:
             self._reject(WireError(f"{header.kind} of node {header.node} from node {node}"))
         elif isinstance(header, wire.Failed):
             self._events.put_nowait(protocol.NodeGone(node, f"node {node} failed: {header.reason}"))
         elif isinstance(header, wire.TrainingFailed):
-            self._signs[node].busy = False
+            self._liveness.ends_work(node)
             self._events.put_nowait(protocol.TrainingFailed(node, header.round, header.reason))
         elif isinstance(header, wire.Loaded):
             self._events.put_nowait(protocol.NodeLoaded(node))
@@ -401,7 +372,7 @@ class ServerProcess:
         elif len(header.heard) != self._config.clients:
             self._reject(WireError(f"a report about {len(header.heard)} nodes"))
         else:
-            self._signs[node].busy = False
+            self._liveness.ends_work(node)
             self._bytes["peers"]["message"] += header.bytes_from_peers
             self._events.put_nowait(protocol.ReportArrived(header))
 
@@ -411,8 +382,7 @@ class ServerProcess:
         member = self._protocol.members.get(header.node)
         if member is None or member.incarnation == header.incarnation:
             self._events.put_nowait(joined)
-        elif header.node not in self._contests:
-            self._contests[header.node] = Contest(joined, monotonic())
+        elif self._liveness.is_claimed(joined, monotonic()):
             self._send(member.address, wire.Ping())
 
     def _take_subscription(self, frames: list[Buffer]) -> None:
@@ -439,34 +409,26 @@ class ServerProcess:
 
     async def _watch_deadlines(self) -> None:
         """Tell the protocol who is silent or stuck for too long, and when nothing comes any more."""
-        config = self._config
+        config, interval = self._config, min(WATCH_SECONDS, self._config.slot_patience / 4)
+        before = monotonic()
         while True:
-            await asyncio.sleep(min(WATCH_SECONDS, config.slot_patience / 4))
+            await asyncio.sleep(interval)
             now = monotonic()
-            for node, signs in list(self._signs.items()):
-                if signs.given_up:
-                    continue
-                if now - signs.heard > config.patience:
-                    self._lose(node, f"it has been silent for {config.patience:g} s")
-                elif signs.busy and now - signs.advanced > config.training_patience:
-                    self._lose(node, f"it has made no progress for {config.training_patience:g} s")
-            for node, contest in list(self._contests.items()):
-                if now - contest.since > PROBE_SECONDS:
-                    del self._contests[node]
-                    if node in self._signs:
-                        self._lose(node, "another has taken its place, and it did not answer")
-                    self._events.put_nowait(contest.joined)
-            if any(self._signs[node].busy for node in self._protocol.awaited if node in self._signs):
+            if now - before > interval + SUSPENDED_SECONDS:
+                self._liveness.excuse(now)
+                self._last_event = now
+            before = now
+            for node, reason in self._liveness.gone(now):
+                self._events.put_nowait(protocol.NodeGone(node, reason))
+            for claim in self._liveness.won_claims(now):
+                self._events.put_nowait(claim)
+            if any(self._liveness.is_busy(node) for node in self._protocol.awaited):
                 self._last_event = now
             joining = self._protocol.state is protocol.State.JOINING
             late = self._protocol.awaited and now - self._last_event > config.slot_patience
             if late or (joining and now - self._started > config.join_patience):
                 self._last_event = self._started = now
                 self._events.put_nowait(protocol.Expired(self._protocol.place))
-
-    def _lose(self, node: int, reason: str) -> None:
-        self._signs[node].given_up = True  # until the protocol has dismissed it
-        self._events.put_nowait(protocol.NodeGone(node, reason))
 
     def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
         encoded = wire.encode(header)
