@@ -34,12 +34,12 @@ def _honest(tmp_path: Path, *options: object) -> str:
 
 
 def test_sixty_trials_of_all_kinds(tmp_path: Path) -> None:
-    """Every kind of fault, at points of the round drawn at random; and three runs whose PS is killed and resumed."""
-    command = [*COMMAND, "trials", "--trials", "60", "--server-trials", "3", "--log", "trials.jsonl"]
+    """Every kind of fault, at points of the round drawn at random; and a run whose PS is killed five times."""
+    command = [*COMMAND, "trials", "--trials", "60", "--server-trials", "1", "--log", "trials.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     trials = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    assert len(trials) == 63
+    assert len(trials) == 61
     assert all(trial["passed"] for trial in trials)
     assert len({trial["name"] for trial in trials}) >= 10
     assert sum(trial["num_lost"] > 0 for trial in trials) >= 20
