@@ -45,6 +45,20 @@ def encode_message(update: QuantisedUpdate, p: int, *, round: int, sender: int) 
     return Payload.of(symbols, p)
 
 
+def is_intact(message: Payload, *, round: int, sender: int, num_levels: int) -> bool:
+    """Whether a message matches its checksum: what every receiver can tell before it passes the message on."""
+    symbols = message.symbols
+    if symbols.size < SIDE_SYMBOLS or np.any(symbols[:SIDE_SYMBOLS] > 255):
+        return False
+    header = symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes()
+    kind = level_type(num_levels)
+    if symbols.dtype != kind and int(symbols.max()) > np.iinfo(kind).max:
+        return False
+    levels: Levels = symbols[SIDE_SYMBOLS:].astype(kind, copy=False)
+    checksum: int = _CHECKSUM.unpack(header[_SIDE.size :])[0]
+    return checksum == _checksum(header[: _SIDE.size], levels, round, sender)
+
+
 def decode_message(message: Payload, *, round: int, sender: int, num_levels: int) -> QuantisedUpdate:
     """ℰ⁻¹: the update in a message. Raises ChecksumError when the message is not what `sender` encoded in `round`."""
     where = f"the message of node {sender} in round {round}"

@@ -51,6 +51,13 @@ class Payload:
         symbols[self.escapes] = 256
         return symbols
 
+    def at(self, columns: NDArray[np.integer]) -> NDArray[np.uint16]:
+        """The symbols (k,) in some columns (k,), without making whole numbers of all others."""
+        symbols: NDArray[np.uint16] = self.plane[columns].astype(np.uint16)
+        behind = np.searchsorted(self.escapes, columns, side="right")
+        symbols[np.searchsorted(self.escapes, columns) < behind] = 256
+        return symbols
+
     @cached_property
     def source(self) -> tuple[int, int, int, int]:
         """Where compiled loops read it: the plane's address and bytes per symbol, the escapes' address and number."""

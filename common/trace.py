@@ -31,6 +31,11 @@ class AttemptTrace(BaseModel):
     slot1: tuple[Letters, ...] = Field(description="a string per sender; letter k is the link to node k, the last to the PS")
     relay: tuple[Letters, ...] = Field(description="a string per sender; letter j is the codeword of slot j + 2 to the PS")
 
+    refused: tuple[int, ...] = Field(
+        default=(),
+        description="in a round's last attempt: nodes whose messages would follow, but cannot be trusted",
+    )
+
     @property
     def relay_slots(self) -> int:
         """How many relay slots were used."""

@@ -209,7 +209,11 @@ def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Pa
 @cli.command()
 @click.option("--trials", type=click.IntRange(0), default=60, show_default=True, help="runs with a fault at a node")
 @click.option(
-    "--server-trials", type=click.IntRange(0), default=5, show_default=True, help="runs whose PS is killed and resumed"
+    "--server-trials",
+    type=click.IntRange(0),
+    default=2,
+    show_default=True,
+    help="runs whose PS is killed five times and resumed",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="of the order, the nodes and the rounds")
 @click.option("--log", metavar="FILE", type=click.Path(path_type=Path), help="file that gets a line of JSON for each trial")

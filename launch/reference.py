@@ -47,6 +47,8 @@ def reference_rounds(
             recovered=communication.recovered,
             direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
             rank=communication.rank,
+            suspects=(),
+            num_dropped=0,
             **local_figures(list(updates.values()), model.num_parameters),
             **attempt_figures(communication.traces, communication.code, model.num_parameters),
             bytes={},
@@ -156,8 +158,9 @@ class Communication:
 
     @property
     def recovered(self) -> tuple[int, ...]:
-        """W: the messages that these equations determine."""
-        return determined(self._reduced)
+        """W: the messages that these equations determine, but for those that were refused."""
+        refused = self.traces[-1].refused if self.traces else ()
+        return tuple(z for z in determined(self._reduced) if z not in refused)
 
     @property
     def must_repeat(self) -> bool:

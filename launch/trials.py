@@ -7,7 +7,6 @@ model is that of the reference.
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -40,6 +39,8 @@ ROUNDS = 4
 SECONDS_ALLOWED = 60.0
 KINDS = ("kill", "kill and restart", "stop", "exception", "corrupt", "lie", "slow", "duplicate", "replay", "cut")
 STOP_SECONDS = 30.0
+KILLS = 5
+"""How often the PS of one run is killed."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +140,9 @@ def fault_trial(config: Config) -> Trial:
 
 
 def server_trial(seed: int) -> Trial:
-    """A run whose PS is killed at a random moment and resumed, until it is done, against the reference."""
+    """A run whose PS is killed at random moments and resumed each time, against the reference."""
     rng = np.random.default_rng(seed)
-    settings = {"clients": 3, "rounds": 8, "local_epochs": 1, "pe": 0.3, "seed": int(rng.integers(2**31))}
-    config = load_config(None, settings)
+    config = load_config(None, {"clients": 3, "rounds": 60, "local_epochs": 1, "pe": 0.3, "seed": int(rng.integers(2**31))})
     started, kills, complaint = perf_counter(), 0, ""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -150,12 +150,12 @@ def server_trial(seed: int) -> Trial:
         command = [sys.executable, "-m", "dncfl.launch", "run", "config.toml", "--out", "run", "--json"]
         while True:
             process = subprocess.Popen(command, cwd=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            if kills == 0:
-                _wait_for_first_round(process, path / "run" / "metrics.jsonl")
+            if kills < KILLS:
+                _wait_for_a_round(process, path / "run" / "metrics.jsonl")
                 try:
-                    process.wait(float(rng.uniform(0, 1.2)))  # the random moment
+                    process.wait(float(rng.uniform(0, 0.5)))  # the random moment
                 except subprocess.TimeoutExpired:
-                    os.kill(process.pid, signal.SIGKILL)
+                    process.kill()
                     kills += 1
             stdout, stderr = process.communicate()
             if process.returncode != -signal.SIGKILL:
@@ -163,19 +163,26 @@ def server_trial(seed: int) -> Trial:
             command = [sys.executable, "-m", "dncfl.launch", "run", "--resume", "run", "--json"]
         if process.returncode:
             complaint = f"exit code {process.returncode}: {stderr[-300:]}"
-        elif not kills:
-            complaint = "the run was over before the kill"
+        elif kills < KILLS:
+            complaint = f"the run was over after {kills} of {KILLS} kills"
         else:
             model, links = GlobalModel(config), channel(config)
             for _ in reference_rounds(config, model, lambda number: simulated(config, links, number)):
                 pass
             same = json.loads(stdout)["model_sha256"] == model.sha256
             complaint = "" if same else "the resumed run ends with another model than the reference"
-    return Trial("kill the PS", f"seed {seed}", not complaint, perf_counter() - started, 0, complaint)
+    name = f"seed {seed}, {kills} kills"
+    return Trial(f"kill the PS, {KILLS}×", name, not complaint, perf_counter() - started, 0, complaint)
 
 
-def _wait_for_first_round(process: subprocess.Popen[str], metrics: Path) -> None:
-    while process.poll() is None and not (metrics.exists() and metrics.read_text()):
+def _wait_for_a_round(process: subprocess.Popen[str], metrics: Path) -> None:
+    """Wait until one more round is done than before."""
+
+    def num_rounds() -> int:
+        return metrics.read_text().count("\n") if metrics.exists() else 0
+
+    before = num_rounds()
+    while process.poll() is None and num_rounds() <= before:
         try:
             process.wait(0.01)  # polls a file that the process writes
         except subprocess.TimeoutExpired:

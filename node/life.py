@@ -21,12 +21,13 @@ import pydantic
 import zmq
 
 from dncfl.common import wire
+from dncfl.common.channel import Outcome
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
 from dncfl.common.faults import SLOWER, Fault, FaultInjector, Injected, seconds_of
 from dncfl.common.limits import ensure_files, files_of_node
-from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.message import SIDE_SYMBOLS, is_intact
 from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
@@ -156,6 +157,7 @@ class Life:
         trainer = await self._in_thread(self._make_trainer, config, self._node)
         self._hear_server(welcome)
         self._peers.expect_frames_of(2 * num_symbols)
+        self._num_levels = config.levels
         self._uplink.queue_at_most(queue_for(1 + code.relay_slots, num_symbols))
         self._uplink.listen(reserved)
         self._send(wire.Loaded(node=self._node))
@@ -410,9 +412,12 @@ class Life:
             self._reject(error)
             return
         self._bytes_from_peers[header.round] += sum(map(len, frames))
-        self._events.put_nowait(
-            protocol.PeerSlotOver(header.sender, header.round, header.attempt, reception.outcome, reception.payload)
-        )
+        outcome, message = reception.outcome, reception.payload
+        if message is not None and not is_intact(
+            message, round=header.round, sender=header.sender, num_levels=self._num_levels
+        ):
+            outcome, message = Outcome.LOST, None  # to relay it would make this node look like a liar
+        self._events.put_nowait(protocol.PeerSlotOver(header.sender, header.round, header.attempt, outcome, message))
 
     def _send(self, header: wire.Header) -> None:
         self._control.send(wire.encode(header))

@@ -1,4 +1,4 @@
-"""Gaussian elimination over GF(p), equation by equation: the compiled steps of the online decoder.
+"""Gaussian elimination over GF(p), equation by equation: the compiled steps of the online decoder, and their state.
 
 The state is the reduced row echelon form R of the equations so far beside the matrix T that made it, R = T · (the
 equations that were new), as rows [R_i | T_i] of float64 in the order in which they came. Sums of products stay far below
@@ -6,8 +6,11 @@ equations that were new), as rows [R_i | T_i] of float64 in the order in which t
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dncfl.common.compiled import compiled, inlined
+from dncfl.common.field import PrimeField
+from dncfl.common.payload import Symbols
 
 
 @inlined
@@ -92,3 +95,51 @@ def find_determined(rows, pivots, rank, places):  # type: ignore[no-untyped-def]
             others += rows[i, x] != 0
         if others == 1:
             places[pivots[i]] = i
+
+
+class Echelon:
+    """Equations over GF(p) in reduced row echelon form, and how each is made of those that were independent."""
+
+    def __init__(self, num_unknowns: int, p: int) -> None:
+        """No equations yet. Raises ValueError when p is not a prime below 2^16."""
+        self._field = PrimeField(p)
+        self._num_unknowns = num_unknowns
+        self._rows = np.zeros((num_unknowns, 2 * num_unknowns))
+        self._pivots = np.zeros(num_unknowns, dtype=np.int64)
+        self._involved = np.zeros(num_unknowns, dtype=np.bool_)
+        self.rank = 0
+
+    @property
+    def involved(self) -> tuple[int, ...]:
+        """The unknowns that take part in some equation, new or not."""
+        return tuple(np.flatnonzero(self._involved).tolist())
+
+    def add(self, equations: Symbols) -> NDArray[np.bool_]:
+        """Take the coefficients (n × num_unknowns) of equations; tells which (n) were independent of all before them.
+
+        Raises ValueError for coefficients of another shape, or outside 0..p-1.
+        """
+        rows = np.ascontiguousarray(equations, dtype=np.uint16)
+        new = np.empty(len(rows), dtype=np.bool_)
+        rank = -1
+        if rows.shape == (len(rows), self._num_unknowns):
+            rank = eliminate(self._rows, self._pivots, self.rank, rows, float(self._field.p), self._involved, new)
+        if rank < 0:
+            raise ValueError(f"coefficients must be {self._num_unknowns} values in 0..{self._field.p - 1}")
+        self.rank = rank
+        return new
+
+    def determined(self) -> dict[int, Symbols]:
+        """For each unknown that the equations fix, the factors (rank,) by which the independent ones give it."""
+        places = np.empty(self._num_unknowns, dtype=np.int64)
+        find_determined(self._rows, self._pivots, self.rank, places)
+        transforms = self._transforms()
+        return {z: transforms[place] for z, place in enumerate(places.tolist()) if place >= 0}
+
+    def coordinates(self, equations: Symbols) -> Symbols:
+        """The factors (n × rank) by which the independent equations give others (n × num_unknowns) in their row space."""
+        return self._field.matmul(equations[:, self._pivots[: self.rank]], self._transforms())
+
+    def _transforms(self) -> Symbols:
+        """T (rank × rank)."""
+        return self._rows[: self.rank, self._num_unknowns : self._num_unknowns + self.rank].astype(np.uint16)

@@ -11,9 +11,12 @@ def must_repeat(config: Config, attempt: int, involved: Collection[int], recover
     With `all-heard`, an attempt succeeds when something arrived and every message that takes part in an arrived equation
     is recoverable. After `max_attempts`, with `partial`, and for methods that never repeat, the PS takes what it has.
     """
-    if not config.method_traits.repeats or config.decode == "partial" or attempt >= config.max_attempts:
-        return False
-    return not involved or set(involved) != set(recoverable)
+    return may_repeat(config, attempt) and (not involved or set(involved) != set(recoverable))
+
+
+def may_repeat(config: Config, attempt: int) -> bool:
+    """Whether there may be another attempt after this one."""
+    return config.method_traits.repeats and config.decode != "partial" and attempt < config.max_attempts
 
 
 def needs_relays(arrived: Collection[int], recoverable: Collection[int]) -> bool:

@@ -5,7 +5,7 @@ Seconds of a round, which add up to `total`:
     training   local training at the node whose training and quantising took longest
     quantise   quantising and encoding at that node
     network    all else between publishing θ and the last frame: downlink, slots, relaying, elimination, waiting
-    decode     solving for the messages that did not come directly
+    decode     solving for the messages that did not come directly, and checking all by what came beyond need
     aggregate  from messages to the new θ
     evaluate   testing the new θ
 """
@@ -17,17 +17,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import monotonic, perf_counter, sleep
+from typing import TypeVar
 
+import numpy as np
 import zmq
 
 from dncfl.common import wire
 from dncfl.common.config import Config
-from dncfl.common.errors import DncflError, NodeFailed, WireError
+from dncfl.common.errors import ChecksumError, DncflError, NodeFailed, WireError
 from dncfl.common.faults import FaultInjector, seconds_of
-from dncfl.common.message import SIDE_SYMBOLS
-from dncfl.common.payload import Buffer
+from dncfl.common.message import SIDE_SYMBOLS, decode_message
+from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
@@ -38,54 +39,29 @@ from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
 from dncfl.server import protocol
 from dncfl.server.global_model import Model
+from dncfl.server.liveness import Liveness
 from dncfl.server.observer import Observer
 from dncfl.server.protocol import ServerProtocol
 from dncfl.server.records import RoundRecord, attempt_figures, local_figures
+from dncfl.server.verification import Verdict, verify
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace], Vector], None]
-
-PROBE_SECONDS = 2.0
-"""How long a node may take to show that it lives, when another asks to be it."""
 
 WATCH_SECONDS = 0.25
 
 MOST_QUEUED = 1000
 """Control messages that wait for one who does not read them: far more than a node is ever sent at a time."""
 
+SUSPENDED_SECONDS = 1.0
+"""When the PS looks at the clock so much too late, it stood still itself: what others have sent meanwhile is not read yet."""
+
 DOWNLINK_AT_ONCE = 3
 """Messages that the PS may send before all nodes have read the first: a model, and whom not to wait for."""
-
-
-@dataclass
-class SignsOfLife:
-    """When a node was last heard, whether it is busy, and when it last made progress (s, monotonic)."""
-
-    heard: float = field(default_factory=monotonic)
-    busy: bool = False
-    progress: int = -1
-    advanced: float = field(default_factory=monotonic)
-    given_up: bool = False
-    """whether the protocol has been told that the node is gone, which it may hear later"""
-
-    def begin(self) -> None:
-        """The node has work to do from now on."""
-        self.busy, self.advanced = True, monotonic()
-
-    def take(self, alive: wire.Alive) -> None:
-        """What the node says of itself."""
-        if (alive.busy, alive.progress) != (self.busy, self.progress):
-            self.busy, self.progress, self.advanced = alive.busy, alive.progress, monotonic()
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Somebody asks to be a node that there is already."""
-
-    joined: protocol.NodeJoined
-    since: float
 
 
 class ServerProcess:
@@ -114,8 +90,7 @@ class ServerProcess:
         self._radio = Radio(code, channel(config), config.clients, self._num_symbols, last_round=config.rounds)
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
         self._nodes_by_address: dict[bytes, int] = {}
-        self._signs: dict[int, SignsOfLife] = {}
-        self._contests: dict[int, Contest] = {}
+        self._liveness = Liveness(config)
         self._connected: set[tuple[str, int]] = set()
         self._last_event = monotonic()
         self._leaving = threading.Event()
@@ -204,7 +179,7 @@ class ServerProcess:
         match action:
             case protocol.Welcome(node, address):
                 self._nodes_by_address[address] = node
-                self._signs[node] = SignsOfLife()
+                self._liveness.joins(node, monotonic())
                 welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
                 self._send(address, welcome, self._config.to_json().encode())
                 log.info("node %d has joined", node)
@@ -213,7 +188,7 @@ class ServerProcess:
                 self._send(address, wire.Refused(reason=reason))
             case protocol.Dismiss(node, member, reason):
                 self._nodes_by_address.pop(member.address, None)
-                self._signs.pop(node, None)
+                self._liveness.leaves(node)
                 if member.endpoint in self._connected:
                     self._connected.remove(member.endpoint)
                     self._uplink.disconnect(*member.endpoint)
@@ -229,7 +204,7 @@ class ServerProcess:
                 await self._meet_faults("before-slot-1", round)
                 self._round_started = perf_counter()
                 for node in members:
-                    self._signs[node].begin()
+                    self._liveness.begins_work(node, monotonic())
                 theta = self._model.theta.astype("<f4", copy=False).data
                 self._publish("model", wire.Model(round=round, members=members), theta)
                 await self._meet_faults("after-slot-1", round)
@@ -244,10 +219,19 @@ class ServerProcess:
                 self._publish("control", wire.StopWaiting(round=round, attempt=attempt, senders=senders))
             case protocol.CloseRound(round):
                 await self._meet_faults("before-decode", round)
-                loop, traffic = asyncio.get_running_loop(), self._traffic()
-                self._observer.round_done(await loop.run_in_executor(self._worker, self._close_round, action, traffic))
+                collected = perf_counter()
+                verdict = await self._in_thread(self._decode, action)
+                missing = set(action.decoder.recoverable()) - verdict.messages.keys()
+                if (missing or not verdict.settled) and not action.final:
+                    self._events.put_nowait(protocol.RoundDoubted(round, verdict.settled))
+                    return
+                self._warn_of_suspects(round, verdict)
+                self._observer.round_done(await self._in_thread(self._close_round, action, verdict, collected))
                 await self._meet_faults("after-checkpoint", round)
                 self._events.put_nowait(protocol.RoundClosed(round))
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
 
     async def _meet_faults(self, point: str, round: int) -> None:
         for fault in self._faults.strike(point, round):
@@ -280,25 +264,50 @@ class ServerProcess:
             counts.clear()
         return traffic
 
-    def _close_round(self, action: protocol.CloseRound, traffic: dict[str, dict[str, int]]) -> RoundRecord:
-        """Decode, aggregate, evaluate and record, in a thread of its own."""
-        reports = action.reports
-        collected = perf_counter()
-        messages = action.decoder.messages()
+    def _decode(self, action: protocol.CloseRound) -> Verdict:
+        """The messages of a round that can be trusted, and who cannot; in a thread of its own."""
+
+        def proves_itself(sender: int, message: Payload) -> bool:
+            try:
+                decode_message(message, round=action.round, sender=sender, num_levels=self._config.levels)
+            except ChecksumError:
+                return False
+            return True
+
+        rng = np.random.default_rng()  # no node can foresee its draws, and no result depends on them
+        return verify(action.decoder.equations, self._config.clients, self._code.p, proves_itself, rng)
+
+    def _warn_of_suspects(self, round: int, verdict: Verdict) -> None:
+        if verdict.suspects:
+            nodes = ", ".join(map(str, verdict.suspects))
+            self._observer.warning(
+                f"round {round}: wrong symbols of node {nodes}; {len(verdict.dropped)} equations are left out"
+            )
+        elif verdict.contradiction:
+            self._observer.warning(f"round {round}: somebody sent wrong symbols, and too little came to tell who")
+
+    def _close_round(self, action: protocol.CloseRound, verdict: Verdict, collected: float) -> RoundRecord:
+        """Aggregate, evaluate and record, in a thread of its own."""
+        reports, messages = action.reports, verdict.messages
         self._meet_faults_here("after-decode", action.round)
         decoded = perf_counter()
         step = self._model.step(messages, action.round, self._stop_when_leaving)
         training, quantise = max(((r.train_seconds, r.encode_seconds) for r in reports), key=sum)
+        damaged = {equation.sender for equation in verdict.dropped if equation.slot == 1}
+        refused = tuple(z for z in action.decoder.recoverable() if z not in messages)
+        attempts = (*action.attempts[:-1], action.attempts[-1].model_copy(update={"refused": refused}))
         record = RoundRecord(
             round=action.round,
             accuracy=step.accuracy,
             loss=step.loss,
             recovered=tuple(messages),
-            direct=action.direct,
+            direct=tuple(m for m in action.direct if m not in damaged),
             rank=action.decoder.rank,
+            suspects=verdict.suspects,
+            num_dropped=len(verdict.dropped),
             **local_figures(reports, self._model.num_parameters),
-            **attempt_figures(action.attempts, self._code, self._model.num_parameters),
-            bytes=traffic,
+            **attempt_figures(attempts, self._code, self._model.num_parameters),
+            bytes=self._traffic(),
             seconds={
                 "training": training,
                 "quantise": quantise,
@@ -310,7 +319,7 @@ class ServerProcess:
             },
         )
         self._meet_faults_here("before-checkpoint", action.round)
-        self._record(record, action.attempts, step.theta)
+        self._record(record, attempts, step.theta)
         self._model.take(step, action.round)
         return record
 
@@ -344,18 +353,18 @@ class ServerProcess:
                 self._reject(WireError(f"{header.kind} of somebody who has not joined"))
             self._send(address, wire.Rejoin())
             return
-        self._signs[node].heard = monotonic()
-        if (contest := self._contests.pop(node, None)) is not None:
-            self._events.put_nowait(contest.joined)  # which the protocol refuses, since this node is alive
+        now = monotonic()
+        if (claim := self._liveness.speaks(node, now)) is not None:
+            self._events.put_nowait(claim)  # which the protocol refuses, since this node is alive
         if isinstance(header, wire.Alive):
-            self._signs[node].take(header)
+            self._liveness.tells(node, now, busy=header.busy, progress=header.progress)
             self._send(address, wire.Alive())
         elif header.node != node:
             self._reject(WireError(f"{header.kind} of node {header.node} from node {node}"))
         elif isinstance(header, wire.Failed):
             self._events.put_nowait(protocol.NodeGone(node, f"node {node} failed: {header.reason}"))
         elif isinstance(header, wire.TrainingFailed):
-            self._signs[node].busy = False
+            self._liveness.ends_work(node)
             self._events.put_nowait(protocol.TrainingFailed(node, header.round, header.reason))
         elif isinstance(header, wire.Loaded):
             self._events.put_nowait(protocol.NodeLoaded(node))
@@ -364,7 +373,7 @@ class ServerProcess:
         elif len(header.heard) != self._config.clients:
             self._reject(WireError(f"a report about {len(header.heard)} nodes"))
         else:
-            self._signs[node].busy = False
+            self._liveness.ends_work(node)
             self._bytes["peers"]["message"] += header.bytes_from_peers
             self._events.put_nowait(protocol.ReportArrived(header))
 
@@ -376,8 +385,7 @@ class ServerProcess:
             self._reject(WireError(f"node {self._nodes_by_address[address]} asks to be node {header.node}, too"))
         elif member is None or member.incarnation == header.incarnation:
             self._events.put_nowait(joined)
-        elif header.node not in self._contests:
-            self._contests[header.node] = Contest(joined, monotonic())
+        elif self._liveness.is_claimed(joined, monotonic()):
             self._send(member.address, wire.Ping())
 
     def _take_subscription(self, frames: list[Buffer]) -> None:
@@ -407,34 +415,26 @@ class ServerProcess:
 
     async def _watch_deadlines(self) -> None:
         """Tell the protocol who is silent or stuck for too long, and when nothing comes any more."""
-        config = self._config
+        config, interval = self._config, min(WATCH_SECONDS, self._config.slot_patience / 4)
+        before = monotonic()
         while True:
-            await asyncio.sleep(min(WATCH_SECONDS, config.slot_patience / 4))
+            await asyncio.sleep(interval)
             now = monotonic()
-            for node, signs in self._signs.items():
-                if signs.given_up:
-                    continue
-                if now - signs.heard > config.patience:
-                    self._lose(node, f"it has been silent for {config.patience:g} s")
-                elif signs.busy and now - signs.advanced > config.training_patience:
-                    self._lose(node, f"it has made no progress for {config.training_patience:g} s")
-            for node, contest in list(self._contests.items()):
-                if now - contest.since > PROBE_SECONDS:
-                    del self._contests[node]
-                    if node in self._signs:
-                        self._lose(node, "another has taken its place, and it did not answer")
-                    self._events.put_nowait(contest.joined)
-            if any(self._signs[node].busy for node in self._protocol.awaited if node in self._signs):
+            if now - before > interval + SUSPENDED_SECONDS:
+                self._liveness.excuse(now)
+                self._last_event = now
+            before = now
+            for node, reason in self._liveness.gone(now):
+                self._events.put_nowait(protocol.NodeGone(node, reason))
+            for claim in self._liveness.won_claims(now):
+                self._events.put_nowait(claim)
+            if any(self._liveness.is_busy(node) for node in self._protocol.awaited):
                 self._last_event = now
             joining = self._protocol.state is protocol.State.JOINING
             late = self._protocol.awaited and now - self._last_event > config.slot_patience
             if late or (joining and now - self._started > config.join_patience):
                 self._last_event = self._started = now
                 self._events.put_nowait(protocol.Expired(self._protocol.place))
-
-    def _lose(self, node: int, reason: str) -> None:
-        self._signs[node].given_up = True  # until the protocol has dismissed it
-        self._events.put_nowait(protocol.NodeGone(node, reason))
 
     def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
         encoded = wire.encode(header)

@@ -26,8 +26,8 @@ from dncfl.common.errors import ProtocolError
 from dncfl.common.payload import Payload
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace, letters
 from dncfl.common.wire import Report
-from dncfl.server.decoder import Decoder
-from dncfl.server.policy import must_repeat, needs_relays
+from dncfl.server.decoder import Decoder, Equation
+from dncfl.server.policy import may_repeat, must_repeat, needs_relays
 
 Place = tuple["State", int, int, int, int, bool]
 
@@ -121,6 +121,17 @@ class Expired:
 
 
 @dataclass(frozen=True)
+class RoundDoubted:
+    """Equations contradict each other or their messages do not prove themselves, and more equations may help.
+
+    `settled`: it is known who sent what was wrong, and only messages are missing.
+    """
+
+    round: int
+    settled: bool
+
+
+@dataclass(frozen=True)
 class RoundClosed:
     """The new model of the round is made, measured and recorded."""
 
@@ -137,6 +148,7 @@ Event = (
     | SlotOver
     | ReportArrived
     | Expired
+    | RoundDoubted
     | RoundClosed
 )
 
@@ -231,13 +243,14 @@ class Warn:
 
 @dataclass(frozen=True)
 class CloseRound:
-    """Communication is over: decode, aggregate, evaluate, record."""
+    """Communication is over: decode, aggregate, evaluate, record. `final`: nothing more will come, however doubtful it is."""
 
     round: int
     decoder: Decoder = field(repr=False)
     direct: tuple[int, ...]
     attempts: tuple[AttemptTrace, ...] = field(repr=False)
     reports: tuple[Report, ...] = field(repr=False)
+    final: bool = False
 
 
 @dataclass(frozen=True)
@@ -449,7 +462,8 @@ class ServerProtocol:
             return
         self._slots[event.sender, event.slot] = event.outcome
         if event.payload is not None:
-            self._decoder.add(self._code.coefficients(event.sender, event.slot, event.messages), event.payload)
+            coefficients = self._code.coefficients(event.sender, event.slot, event.messages)
+            self._decoder.add(Equation(event.sender, event.slot, event.attempt, coefficients, event.payload))
             if event.slot == 1:
                 self._direct.add(event.sender)
 
@@ -472,24 +486,45 @@ class ServerProtocol:
             return [GiveUp("no node is left that takes part in the round")]
         arrived = set().union(*(self._held[m] for m in self._reports), self._decoder.involved)
         if self._last_open_slot <= self._code.relay_slots and needs_relays(arrived, self._decoder.recoverable()):
-            self._last_open_slot += 1
-            return [AskRelay(self._round, self._attempt, self._last_open_slot)]
-        self._traces.append(self._trace())
+            return self._open_relay_slot()
         if must_repeat(self._config, self._attempt, self._decoder.involved, self._decoder.recoverable()):
-            self._start_attempt(self._attempt + 1)
-            return [AskRepeat(self._round, self._attempt, tuple(sorted(self._active)))]
-        warnings = self._warn_of_lost_links()
+            return self._repeat()
+        return [*self._warn_of_lost_links(), self._close(final=False)]
+
+    def _open_relay_slot(self) -> list[Action]:
+        self._last_open_slot += 1
+        return [AskRelay(self._round, self._attempt, self._last_open_slot)]
+
+    def _repeat(self) -> list[Action]:
+        self._traces.append(self._trace())
+        self._start_attempt(self._attempt + 1)
+        return [AskRepeat(self._round, self._attempt, tuple(sorted(self._active)))]
+
+    def _close(self, *, final: bool) -> CloseRound:
         self.state = State.CLOSING
         reports = tuple(self._reports[m] for m in sorted(self._reports))
         direct = tuple(sorted(self._direct))
-        return [*warnings, CloseRound(self._round, self._decoder, direct, tuple(self._traces), reports)]
+        return CloseRound(self._round, self._decoder, direct, (*self._traces, self._trace()), reports, final)
+
+    def _ask_for_more(self, event: RoundDoubted) -> list[Action]:
+        """Where equations contradict each other, more of them may tell which are wrong.
+
+        Where that is known, relay slots may still bring the missing messages; more is not asked for, or a node that never sends
+        a sound message would cost every round all attempts.
+        """
+        self.state = State.COLLECTING
+        if self._last_open_slot <= self._code.relay_slots:
+            return self._open_relay_slot()
+        if not event.settled and may_repeat(self._config, self._attempt):
+            return self._repeat()
+        return [self._close(final=True)]
 
     def _warn_of_lost_links(self) -> list[Action]:
         """Name the links between live stations that lost something, unless that is nothing new."""
         live = sorted(self._active)
         lost = {
             f"node {m} → {f'node {k}' if k in self._nodes else 'PS'}"
-            for trace in self._traces
+            for trace in (*self._traces, self._trace())
             for m in live
             for k in (*live, len(self._nodes))
             if Outcome.LOST.value in trace.slot1[m][k] + (trace.relay[m] if k not in self._nodes else "")
@@ -546,6 +581,7 @@ class ServerProtocol:
         if event.for_good:
             self._expected.discard(event.node)
         took_part = event.node in self._active and self.state is State.COLLECTING
+        self._active.discard(event.node)
         actions = self._dismiss(event.node, event.reason)
         reason = self._reasons.setdefault(event.node, event.reason)  # the first is the node's own, if it told one
         if self.state is State.JOINING:
@@ -612,5 +648,6 @@ _TRANSITIONS: Mapping[tuple[State, type[Event]], Callable[..., list[Action]]] = 
     (State.COLLECTING, Expired): ServerProtocol._go_on_without_late_ones,
     (State.COLLECTING, SlotOver): ServerProtocol._end_slot,
     (State.COLLECTING, ReportArrived): ServerProtocol._take_report,
+    (State.CLOSING, RoundDoubted): ServerProtocol._ask_for_more,
     (State.CLOSING, RoundClosed): ServerProtocol._go_on,
 }

@@ -38,6 +38,10 @@ class RoundRecord:
     """independent equations at the PS"""
     transmissions: dict[str, int]
     """over all links and slots: sent = delivered + erased + lost"""
+    suspects: tuple[int, ...]
+    """nodes that sent wrong symbols, as far as they could be told"""
+    num_dropped: int
+    """equations that were left out because of that"""
     lost_links: dict[str, int]
     """transmissions that were lost, by link, as in "2->0" or "2->ps"; those of a node that is gone are among them"""
     clip_fraction: float
@@ -54,7 +58,8 @@ class RoundRecord:
     @classmethod
     def of_dict(cls, values: Mapping[str, Any]) -> "RoundRecord":
         """The record in a line of metrics.jsonl. Raises TypeError or KeyError for another one."""
-        return cls(**{**values, "recovered": tuple(values["recovered"]), "direct": tuple(values["direct"])})
+        lists = {name: tuple(values[name]) for name in ("recovered", "direct", "suspects")}
+        return cls(**{**values, **lists})
 
 
 class LocalFigures(Protocol):
@@ -112,6 +117,8 @@ def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any
         "best_accuracy": max(record.accuracy for record in records),
         "mean_recovered": sum(len(record.recovered) for record in records) / len(records),
         "mean_direct": sum(len(record.direct) for record in records) / len(records),
+        "suspects": sorted({node for record in records for node in record.suspects}),
+        "dropped_equations": sum(record.num_dropped for record in records),
         "rounds_all_recovered": sum(len(record.recovered) == num_clients for record in records),
         "attempts": sum(record.attempts for record in records),
         "relay_slots": sum(record.relay_slots for record in records),

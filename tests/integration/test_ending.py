@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.processes import COMMAND, call, finish, start
+from tests.integration.processes import COMMAND, call, finish, start, summary
 
 SECONDS_TO_END = 5
 
@@ -217,7 +217,7 @@ def test_an_update_that_is_not_finite_ends_the_run_by_name(tmp_path: Path) -> No
     assert "Traceback" not in stderr
 
 
-def test_a_full_disk_stops_the_run_cleanly(tmp_path: Path) -> None:
+def test_a_full_disk_stops_the_run_cleanly_and_it_goes_on_when_there_is_room(tmp_path: Path) -> None:
     """/dev/full behind metrics.jsonl: every write fails as on a full disk."""
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
@@ -231,3 +231,10 @@ def test_a_full_disk_stops_the_run_cleanly(tmp_path: Path) -> None:
     assert "No space left on device" in stderr.splitlines()[-1]
     assert "Traceback" not in stderr
     assert _model_follows_from_the_trace(tmp_path)
+    metrics.unlink()
+    (tmp_path / "run" / "metrics-so-far.jsonl").rename(metrics)
+    done = metrics.read_text().count("\n")
+    rounds = ["--rounds", done + 2]
+    resumed = summary("run", "--resume", "run", *rounds, cwd=tmp_path)
+    assert resumed["rounds_done"] == done + 2
+    assert resumed["model_sha256"] == summary("simulate", "--clients", 2, *rounds, "--out", "b", cwd=tmp_path)["model_sha256"]

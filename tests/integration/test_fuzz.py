@@ -194,7 +194,9 @@ class Fuzzer:
         if isinstance(target.owner, Life):
             return isinstance(wire.decode(frames[0], wire.FROM_SERVER), wire.Alive | wire.Ping)
         header = wire.decode(frames[1], wire.FROM_NODE)
-        return isinstance(header, wire.Alive) or (isinstance(header, wire.Join) and header.node in self._server._contests)
+        return isinstance(header, wire.Alive) or (
+            isinstance(header, wire.Join) and header.node in self._server._liveness._claims
+        )
 
     def _mutant(self, target: Target, original: Frames) -> Frames:
         rng, frames = self._rng, list(original)

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import galois
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.payload import Payload, Symbols
-from dncfl.server.decoder import Decoder
+from dncfl.server.decoder import Decoder, Equation
 
 
 class Case(NamedTuple):
@@ -48,7 +48,7 @@ def test_cases_by_hand(case: Case) -> None:
     decoder = Decoder(code.num_clients, code.p)
     messages = np.random.default_rng(0).integers(0, code.p, (code.num_clients, 5))
     for equation in code.equations(case.heard, case.direct, case.relayed):
-        decoder.add(equation, _payload(equation, messages, code.p))
+        decoder.add(_said(equation, _payload(equation, messages, code.p)))
     assert (decoder.rank, decoder.involved, decoder.recoverable()) == (case.rank, case.involved, case.recoverable)
     recovered = decoder.messages()
     assert tuple(recovered) == case.recoverable
@@ -68,7 +68,7 @@ def test_random_cases_agree_with_galois(num_clients: int, p: int, outage: float)
         equations = code.equations(heard, direct, relayed)
         decoder = Decoder(num_clients, p)
         order = rng.permutation(len(equations))
-        new = [decoder.add(equations[i], _payload(equations[i], messages, p)) for i in order]
+        new = [decoder.add(_said(equations[i], _payload(equations[i], messages, p))) for i in order]
         rank, recoverable = _by_galois(equations, p)
         assert decoder.rank == sum(new) == rank
         assert decoder.recoverable() == recoverable
@@ -82,24 +82,36 @@ def test_what_is_recoverable_is_known_after_every_equation() -> None:
     equations = code.equations(rng.random((6, 6)) > 0.4, rng.random(6) > 0.5, rng.random((6, 5)) > 0.7)
     decoder = Decoder(6, code.p)
     for count, equation in enumerate(equations, start=1):
-        decoder.add(equation, Payload(np.zeros(1, dtype=np.uint8)))
+        decoder.add(_said(equation, Payload(np.zeros(1, dtype=np.uint8))))
         assert (decoder.rank, decoder.recoverable()) == _by_galois(equations[:count], code.p)
 
 
 def test_a_message_that_came_alone_is_given_back_without_a_copy() -> None:
     decoder, payload = Decoder(3, 257), Payload(np.arange(4, dtype=np.uint8))
-    assert decoder.add(np.array([0, 1, 0], dtype=np.uint16), payload)
-    assert not decoder.add(np.array([0, 5, 0], dtype=np.uint16), payload)
+    assert decoder.add(_said([0, 1, 0], payload))
+    assert not decoder.add(_said([0, 5, 0], payload))
     assert decoder.messages()[1] is payload
+
+
+def test_equations_that_add_nothing_are_kept_as_they_came() -> None:
+    decoder = Decoder(2, 257)
+    said = [_said(coefficients, Payload(np.zeros(3, dtype=np.uint8))) for coefficients in ([1, 0], [2, 0], [1, 1], [0, 7])]
+    assert [decoder.add(equation) for equation in said] == [True, False, True, False]
+    assert decoder.equations == tuple(said)
 
 
 @pytest.mark.parametrize(("coefficients", "payload"), [([1, 0], [1, 2]), ([1, 0, 257], [1, 2]), ([0, 1, 0], [1, 2, 3])])
 def test_impossible_equations_are_refused(coefficients: list[int], payload: list[int]) -> None:
     decoder = Decoder(3, 257)
-    decoder.add(np.array([1, 0, 0], dtype=np.uint16), Payload(np.array([1, 2], dtype=np.uint8)))
+    decoder.add(_said([1, 0, 0], Payload(np.array([1, 2], dtype=np.uint8))))
     with pytest.raises(ValueError, match="must be"):
-        decoder.add(np.array(coefficients, dtype=np.uint16), Payload(np.array(payload, dtype=np.uint8)))
-    assert decoder.rank == 1
+        decoder.add(_said(coefficients, Payload(np.array(payload, dtype=np.uint8))))
+    assert decoder.rank == len(decoder.equations) == 1
+
+
+def _said(coefficients: ArrayLike, payload: Payload) -> Equation:
+    """Who said it in which slot makes no difference to the decoder."""
+    return Equation(0, 2, 1, np.asarray(coefficients, dtype=np.uint16), payload)
 
 
 def _payload(equation: Symbols, messages: NDArray[np.int64], p: int) -> Payload:

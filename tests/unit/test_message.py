@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from dncfl.common.errors import ChecksumError, WireError
 from dncfl.common.field import PrimeField
-from dncfl.common.message import SIDE_SYMBOLS, QuantisedUpdate, decode_message, encode_message
+from dncfl.common.message import SIDE_SYMBOLS, QuantisedUpdate, decode_message, encode_message, is_intact
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Levels, level_type
 
@@ -42,16 +42,18 @@ def test_a_message_is_decoded_as_it_was_encoded(
     assert message.plane.dtype == (np.uint8 if num_levels <= 257 else np.uint16)
     assert message.escapes.size == np.count_nonzero(levels == 256) * (p == 257)
     for received in (message, Payload.of(message.symbols.astype(np.uint16), p)):  # as it was sent, and as decoding gives it
+        assert is_intact(received, round=round, sender=sender, num_levels=num_levels)
         update = decode_message(received, round=round, sender=sender, num_levels=num_levels)
         assert (update.bound, update.num_samples) == (bound, samples)
         assert np.array_equal(update.levels, levels)
 
 
 @pytest.mark.parametrize("place", range(SIDE_SYMBOLS + 3))
-@pytest.mark.parametrize("change", [1, 128, 250])
+@pytest.mark.parametrize("change", [1, 2, 128, 250, 256])
 def test_every_changed_symbol_is_noticed(place: int, change: int) -> None:
     symbols = _message([0, 127, 254]).symbols.astype(np.uint16)
     symbols[place] = (symbols[place] + change) % 257
+    assert not is_intact(Payload.of(symbols, 257), round=1, sender=2, num_levels=255)
     with pytest.raises(ChecksumError, match="node 2 in round 1"):
         decode_message(Payload.of(symbols, 257), round=1, sender=2, num_levels=255)
 

@@ -353,6 +353,37 @@ def _report(node: int, heard: str, attempt: int = 1) -> Report:
     )
 
 
+def test_a_doubtful_round_asks_for_all_that_may_still_come() -> None:
+    """First the relay slots that early stop has left out, then another attempt; then it must do with what there is."""
+    server = _begun(3, max_attempts=2)
+    payload = Payload(np.zeros(4, dtype=np.uint8))
+    asked: list[server_side.Action] = []
+    for attempt in (1, 2):
+        for m in range(3):
+            server.handle(server_side.SlotOver(m, 1, attempt, 1, Outcome.DELIVERED, (m,), payload))
+            heard = "".join("-" if k == m else "d" for k in range(3))
+            last = server.handle(server_side.ReportArrived(_report(m, heard, attempt)))
+        for slot in (2, 3):
+            assert isinstance(last[0], server_side.CloseRound)
+            assert not last[0].final
+            asked += server.handle(server_side.RoundDoubted(1, settled=False))
+            for m in range(3):
+                last = server.handle(server_side.SlotOver(m, 1, attempt, slot, Outcome.DELIVERED, (0, 1, 2), payload))
+        asked += server.handle(server_side.RoundDoubted(1, settled=False))
+    *requests, closed = asked
+    assert requests == [
+        server_side.AskRelay(1, 1, 2),
+        server_side.AskRelay(1, 1, 3),
+        server_side.AskRepeat(1, 2, (0, 1, 2)),
+        server_side.AskRelay(1, 2, 2),
+        server_side.AskRelay(1, 2, 3),
+    ]
+    assert isinstance(closed, server_side.CloseRound)
+    assert closed.final
+    assert [trace.relay_slots for trace in closed.attempts] == [2, 2]
+    assert len(closed.decoder.equations) == 2 * 9
+
+
 def test_a_codeword_of_what_its_sender_does_not_hold_is_refused() -> None:
     server = _begun(2)
     for m in range(2):

@@ -31,6 +31,8 @@ def _record(round: int) -> RoundRecord:
         relay_slots_saved=0,
         bytes_saved=0,
         rank=2,
+        suspects=(),
+        num_dropped=0,
         transmissions={"sent": 2, "delivered": 1, "erased": 0, "lost": 1},
         lost_links={"1->ps": 1},
         clip_fraction=0.0,

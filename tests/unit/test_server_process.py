@@ -1,5 +1,6 @@
 """The PS's callbacks without sockets: what strangers and late nodes say."""
 
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -56,7 +57,8 @@ def _handle(server: ServerProcess) -> list[protocol.Action]:
 
 def test_a_node_may_speak_between_being_given_up_and_being_dismissed(server: ServerProcess) -> None:
     """So long as the PS closes a round, it handles no event."""
-    server._lose(0, "it has been silent")
+    [(node, reason)] = server._liveness.gone(monotonic() + CONFIG.patience + 1)
+    server._events.put_nowait(protocol.NodeGone(node, reason))
     _says(server, b"first", wire.Alive(busy=True))
     _says(server, b"first", wire.TrainingFailed(node=0, round=1, reason=""))
     assert [type(action) for action in _handle(server)] == [protocol.Dismiss]
