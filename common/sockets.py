@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 LINGER_MS = 1000
 """How long a closing socket may take to hand over its last words.
 
-Not 0 even where these are of no use: ZeroMQ 4.3.5 aborts when a connection breaks in the middle of a message of several
-frames while its socket is being closed without delay (libzmq issue 3442).
+Not 0 for a publisher, whose last words are of no use, either: ZeroMQ 4.3.5 aborts when a connection breaks in the middle of
+a message of several frames while its socket is being closed without delay (libzmq issue 3442).
 """
 
 RECONNECT_MS = 20
@@ -72,7 +72,7 @@ class Socket:
         """It takes control frames; `expect_frames_of` lets it take larger ones."""
         self._security = security
         self._socket = context.socket(kind)
-        self._socket.linger = LINGER_MS
+        self._socket.linger = 0 if kind == zmq.SUB else LINGER_MS  # a SUB sends subscriptions only, for ever where nobody is
         self._socket.set_hwm(0)
         self._socket.copy_threshold = COPIED_BELOW
         self._socket.reconnect_ivl = RECONNECT_MS
