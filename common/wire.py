@@ -53,11 +53,11 @@ _READY = re.compile(rb"~(ps|\d{1,3})\.(\d{1,19})")
 def decode_subscription(frames: Sequence[bytes | memoryview], *topics: bytes) -> tuple[bool, bytes, tuple[str, int] | None]:
     """Whether a subscription begins, its topic, and whose it is where that is a ready topic: a subscriber and its incarnation.
 
-    Raises WireError for any other topic than these.
+    Raises WireError for any other topic than these, and the empty one, which is all of them.
     """
     change, topic = bytes(frames[0][:1]), bytes(frames[0][1:])
     ready = _READY.fullmatch(topic)
-    if len(frames) != 1 or change not in (b"\x00", b"\x01") or (ready is None and topic not in topics):
+    if len(frames) != 1 or change not in (b"\x00", b"\x01") or (ready is None and topic not in (b"", *topics)):
         raise WireError("a subscription to what there is not")
     return change == b"\x01", topic, ready and (ready[1].decode(), int(ready[2]))
 

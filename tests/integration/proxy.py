@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Self
 
 LOOPBACK = "127.0.0.1"
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Direction = Literal["in", "out"]
 """in: from who connects to who listens; out: back."""
 
@@ -55,6 +56,8 @@ class Proxy:
         self._latency: tuple[float, float] | None = None
         self._passable: dict[Direction, asyncio.Event] = {"in": asyncio.Event(), "out": asyncio.Event()}
         self._connections: set[_Connection] = set()
+        self._accepted: list[asyncio.StreamWriter] = []
+        self._opened: list[asyncio.Task[Streams]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.heal()
 
@@ -65,11 +68,14 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        await _next_steps()  # in which the loop hands over what it has accepted
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-        await asyncio.sleep(0)  # transports that were aborted close in the loop's next step
+        opened = await asyncio.gather(*self._opened, return_exceptions=True)
+        for writer in (*self._accepted, *(streams[1] for streams in opened if not isinstance(streams, BaseException))):
+            writer.transport.abort()
+        await _next_steps()  # in which it closes what was aborted
 
     def delay(self, at_least: float, at_most: float) -> None:
         """Hold each chunk back for a time drawn anew (s)."""
@@ -91,21 +97,21 @@ class Proxy:
         for passable in self._passable.values():
             passable.set()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.counts["connections"] += 1
-        try:
-            await self._forward(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # the target is not there, or the proxy ends
-        finally:
-            writer.transport.abort()
-            self._tasks.discard(task)
+        self._accepted.append(writer)
+        task = asyncio.create_task(self._forward(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        target_reader, target_writer = await asyncio.open_connection(*self.target)
+        opening = asyncio.create_task(asyncio.open_connection(*self.target))
+        self._opened.append(opening)
+        try:
+            target_reader, target_writer = await asyncio.shield(opening)  # or a connection could be nobody's
+        except OSError:
+            writer.transport.abort()  # the target is not there
+            return
         connection = _Connection((writer, target_writer))
         self._connections.add(connection)
         pumps = [
@@ -144,3 +150,9 @@ class Proxy:
                     self.counts["resets"] += 1
                     connection.reset()
                     return
+
+
+async def _next_steps() -> None:
+    """Let the event loop do what it has put off."""
+    for _ in range(3):
+        await asyncio.sleep(0)

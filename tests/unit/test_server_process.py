@@ -74,11 +74,11 @@ def test_one_address_is_one_node(server: ServerProcess) -> None:
 
 
 def test_subscriptions_to_what_there_is_not_are_counted(server: ServerProcess) -> None:
-    for subscription in (b"", b"\x01", b"\x01U", b"\x02D", b"\x01~0", b"\x01~0.5x", b"\x01~1000.5"):
+    for subscription in (b"", b"\x01A", b"\x01U", b"\x02D", b"\x01~0", b"\x01~0.5x", b"\x01~1000.5"):
         server._take_subscription([subscription])
     server._take_subscription([b"\x01D", b"and more"])
     assert server.counts["rejected_frames"] == 8
-    for subscription in (b"\x01D", b"\x01~0.5", b"\x00~0.5"):
+    for subscription in (b"\x01", b"\x01D", b"\x01~0.5", b"\x00~0.5"):
         server._take_subscription([subscription])
     assert server.counts["rejected_frames"] == 8
     assert server._events.get_nowait() == protocol.DownlinkHeard(0, 5)
