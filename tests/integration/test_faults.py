@@ -155,9 +155,9 @@ def test_a_wedged_trainer_is_found(tmp_path: Path) -> None:
         "class Net(nn.Module):\n"
         "    def __init__(self): super().__init__(); self.linear = nn.Linear(784, 10)\n"
         "    def forward(self, x):\n"
-        "        if self.training and not os.path.exists('wedged'):\n"
-        "            open('wedged', 'w').close()\n"
-        "            time.sleep(3600)\n"
+        "        try:\n"
+        "            if self.training: os.close(os.open('wedged', os.O_CREAT | os.O_EXCL)); time.sleep(3600)\n"
+        "        except FileExistsError: pass  # another node was first\n"
         "        return self.linear(x.flatten(1))\n"
     )
     options = ["--rounds", 2, "--model", "mine:Net", "--training-patience", 3]
