@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dncfl.common.errors import ChecksumError
-from dncfl.common.payload import Payload
+from dncfl.common.payload import Payload, Symbols
 from dncfl.common.quantiser import Levels, level_type
 
 _SIDE = struct.Struct("<Id")
@@ -47,36 +47,40 @@ def encode_message(update: QuantisedUpdate, p: int, *, round: int, sender: int) 
 
 def is_intact(message: Payload, *, round: int, sender: int, num_levels: int) -> bool:
     """Whether a message matches its checksum: what every receiver can tell before it passes the message on."""
-    symbols = message.symbols
-    if symbols.size < SIDE_SYMBOLS or np.any(symbols[:SIDE_SYMBOLS] > 255):
+    symbols, kind = message.symbols, level_type(num_levels)
+    if (side := _side_of(symbols)) is None or (symbols.dtype != kind and int(symbols.max()) > np.iinfo(kind).max):
         return False
-    header = symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes()
-    kind = level_type(num_levels)
-    if symbols.dtype != kind and int(symbols.max()) > np.iinfo(kind).max:
-        return False
-    levels: Levels = symbols[SIDE_SYMBOLS:].astype(kind, copy=False)
-    checksum: int = _CHECKSUM.unpack(header[_SIDE.size :])[0]
-    return checksum == _checksum(header[: _SIDE.size], levels, round, sender)
+    return _matches(side, symbols[SIDE_SYMBOLS:].astype(kind, copy=False), round, sender)
 
 
 def decode_message(message: Payload, *, round: int, sender: int, num_levels: int) -> QuantisedUpdate:
     """ℰ⁻¹: the update in a message. Raises ChecksumError when the message is not what `sender` encoded in `round`."""
     where = f"the message of node {sender} in round {round}"
     symbols = message.symbols
-    if symbols.size < SIDE_SYMBOLS or np.any(symbols[:SIDE_SYMBOLS] > 255):
+    if (side := _side_of(symbols)) is None:
         raise ChecksumError(f"{where} has damaged side information")
-    header = symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes()
-    side, checksum = header[: _SIDE.size], header[_SIDE.size :]
     levels: Levels = symbols[SIDE_SYMBOLS:]
     if levels.size and int(levels.max()) >= num_levels:
         raise ChecksumError(f"{where} holds level {int(levels.max())}: must be below {num_levels}")
     levels = levels.astype(level_type(num_levels), copy=False)
-    if _CHECKSUM.unpack(checksum)[0] != _checksum(side, levels, round, sender):
+    if not _matches(side, levels, round, sender):
         raise ChecksumError(f"{where} does not match its checksum")
-    num_samples, bound = _SIDE.unpack(side)
+    num_samples, bound = _SIDE.unpack_from(side)
     if not 0 < bound < np.inf:
         raise ChecksumError(f"{where} holds the quantiser bound {bound}: must be positive and finite")
     return QuantisedUpdate(levels=levels, bound=bound, num_samples=num_samples)
+
+
+def _side_of(symbols: Symbols) -> bytes | None:
+    """The side information and the checksum; None where the symbols are too few, or no bytes."""
+    if symbols.size < SIDE_SYMBOLS or np.any(symbols[:SIDE_SYMBOLS] > 255):
+        return None
+    return symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes()
+
+
+def _matches(side: bytes, levels: Levels, round: int, sender: int) -> bool:
+    expected: int = _CHECKSUM.unpack_from(side, _SIDE.size)[0]
+    return expected == _checksum(side[: _SIDE.size], levels, round, sender)
 
 
 def _checksum(side: bytes, levels: Levels, round: int, sender: int) -> int:

@@ -52,7 +52,6 @@ JOIN_AGAIN_SECONDS = 2.0
 """How often a node asks to join: a PS that was restarted has not heard it."""
 
 T = TypeVar("T")
-H = TypeVar("H", wire.Welcome, wire.Peers, wire.Stop)
 
 
 class Forgotten(Exception):
@@ -136,7 +135,9 @@ class Life:
 
     async def _welcome(self) -> tuple[wire.Welcome, Config]:
         """Wait until the PS admits this node, and read the run's configuration with what differs on this machine."""
-        header, frames = await self._expect(wire.Welcome)
+        header, frames = await self._control_headers.get()
+        if not isinstance(header, wire.Welcome):
+            raise WireError(f"the PS sent {header.kind} where welcome is due")
         try:
             config = Config.model_validate_json(bytes(frames[0]) if frames else b"")
         except pydantic.ValidationError as error:
@@ -359,13 +360,6 @@ class Life:
             self._send_alive()
         elif not isinstance(message, wire.Alive):
             self._control_headers.put_nowait((message, frames[1:]))
-
-    async def _expect(self, kind: type[H]) -> tuple[H, list[Buffer]]:
-        """The next message of the PS, which must be of this kind, with the frames that follow its header."""
-        header, frames = await self._control_headers.get()
-        if not isinstance(header, kind):
-            raise WireError(f"the PS sent {header.kind} where {kind.__name__.lower()} is due")
-        return header, frames
 
     async def _keep_alive(self, config: Config) -> None:
         """Tell the PS that this node is there, and raise NetworkError when the PS is silent for longer than the node waits."""

@@ -80,7 +80,7 @@ class RunFolder:
             with _storage_errors(path):
                 checkpoint = folder._read_checkpoint()
                 for name in (METRICS, TRACE):
-                    _keep_rounds(path / name, checkpoint.rounds_done)
+                    folder._replace(name, _first_rounds(path / name, checkpoint.rounds_done).encode())
                 folder._replace(CONFIG, config.to_toml().encode())
         except BaseException:
             folder.close()
@@ -156,8 +156,8 @@ class RunFolder:
             self._replace(SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
 
-def _keep_rounds(path: Path, rounds_done: int) -> None:
-    """Take back the lines of later rounds, and a last one that was cut off."""
+def _first_rounds(path: Path, rounds_done: int) -> str:
+    """The lines of a file without those of later rounds, and without a last one that was cut off."""
     kept = []
     for line in path.read_text().splitlines():
         try:
@@ -165,9 +165,7 @@ def _keep_rounds(path: Path, rounds_done: int) -> None:
                 kept.append(line + "\n")
         except ValueError:
             break
-    new = path.with_name(f"{path.name}.new")
-    new.write_text("".join(kept))
-    new.replace(path)
+    return "".join(kept)
 
 
 def _new_name(config: Config) -> Path:
