@@ -155,14 +155,21 @@ def node(
 @cli.command()
 @config_argument
 @config_options
+@click.option(
+    "--engine",
+    type=click.Choice(["looped", "batched"]),
+    default="looped",
+    show_default=True,
+    help="train one node after the other, bit for bit as `dncfl run`, or all at once, several times as fast, alike on average",
+)
 @log_level_option
-def simulate(config_file: Path | None, log_level: str, **options: object) -> None:
+def simulate(config_file: Path | None, engine: str, log_level: str, **options: object) -> None:
     """Compute the same run in one process without sockets: the reference."""
     config = _prepare(config_file, options, log_level)
     with gone_at_signal():
-        from dncfl.launch.simulate import simulate_run
+        from dncfl.launch.simulate import simulate_batched, simulate_run
 
-    _report(config, simulate_run(config))
+    _report(config, simulate_batched(config) if engine == "batched" else simulate_run(config))
 
 
 @cli.command()

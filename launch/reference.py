@@ -5,7 +5,7 @@ together: which messages are recovered follows from the rank of all arrived equa
 the one its node made. So a run over sockets that ends with the same model decoded every payload rightly.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -18,8 +18,8 @@ from dncfl.common.field import PrimeField, determined
 from dncfl.common.payload import Symbols
 from dncfl.common.scheme import network_code
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace
-from dncfl.node.trainer import local_trainers
-from dncfl.server.global_model import GlobalModel
+from dncfl.node.trainer import LocalUpdate, local_trainers
+from dncfl.server.global_model import GlobalModel, Step
 from dncfl.server.policy import must_repeat, needs_relays
 from dncfl.server.records import RoundRecord, attempt_figures, local_figures
 
@@ -39,30 +39,42 @@ def reference_rounds(
         communication = communicate(round)
         decoded = perf_counter()
         updates = {m: trainers[m].update(model.theta, round) for m in communication.present}
-        step = model.step({m: updates[m].message for m in communication.recovered}, round)
-        record = RoundRecord(
-            round=round,
-            accuracy=step.accuracy,
-            loss=step.loss,
-            recovered=communication.recovered,
-            direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
-            rank=communication.rank,
-            suspects=(),
-            num_dropped=0,
-            **local_figures(list(updates.values()), model.num_parameters),
-            **attempt_figures(communication.traces, communication.code, model.num_parameters),
-            bytes={},
-            seconds={
-                "training": sum(update.train_seconds for update in updates.values()),
-                "quantise": sum(update.encode_seconds for update in updates.values()),
-                "decode": decoded - started,
-                "aggregate": step.aggregate_seconds,
-                "evaluate": step.evaluate_seconds,
-                "total": perf_counter() - started,
-            },
-        )
+        step, record = round_outcome(config, model, communication, updates, decoded - started)
         yield record, communication.traces
         model.take(step, round)
+
+
+def round_outcome(
+    config: Config,
+    model: GlobalModel,
+    communication: "Communication",
+    updates: Mapping[int, LocalUpdate],
+    decode_seconds: float,
+) -> tuple[Step, RoundRecord]:
+    """What a round's communication makes of the updates (by node) of those who are present: a step of θ, and its record."""
+    step = model.step({m: updates[m].message for m in communication.recovered}, communication.round)
+    seconds = {
+        "training": sum(update.train_seconds for update in updates.values()),
+        "quantise": sum(update.encode_seconds for update in updates.values()),
+        "decode": decode_seconds,
+        "aggregate": step.aggregate_seconds,
+        "evaluate": step.evaluate_seconds,
+    }
+    record = RoundRecord(
+        round=communication.round,
+        accuracy=step.accuracy,
+        loss=step.loss,
+        recovered=communication.recovered,
+        direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
+        rank=communication.rank,
+        suspects=(),
+        num_dropped=0,
+        **local_figures(list(updates.values()), model.num_parameters),
+        **attempt_figures(communication.traces, communication.code, model.num_parameters),
+        bytes={},
+        seconds=seconds | {"total": sum(seconds.values())},
+    )
+    return step, record
 
 
 def simulated(config: Config, links: Channel, round: int) -> "Communication":
@@ -94,7 +106,7 @@ class Communication:
         self.code = network_code(config)
         self._field = PrimeField(self.code.p)
         self._config = config
-        self._round = round
+        self.round = round
         self.traces: list[AttemptTrace] = []
         num_clients = config.clients
         self.present: tuple[int, ...] = ()
@@ -105,7 +117,7 @@ class Communication:
 
     def attempt_over(self, links: Channel) -> None:
         """One more attempt: slot 1 and the relay slots that are needed, on top of what has arrived before."""
-        num_clients, place = self._config.clients, {"round": self._round, "attempt": len(self.traces) + 1}
+        num_clients, place = self._config.clients, {"round": self.round, "attempt": len(self.traces) + 1}
         self.present = tuple(range(num_clients))
         heard = np.eye(num_clients, dtype=bool)
         if self.code.relay_slots:
@@ -175,7 +187,7 @@ class Communication:
         np.fill_diagonal(between, NOT_LISTENED)
         slot1 = np.hstack([between, _letters(direct[:, None])])
         return AttemptTrace(
-            round=self._round,
+            round=self.round,
             attempt=len(self.traces) + 1,
             slot1=tuple("".join(row) for row in slot1),
             relay=tuple("".join(row) for row in _letters(relayed)),

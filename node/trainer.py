@@ -1,6 +1,6 @@
 """From the global model to a message: local training, quantisation, encoding. It blocks; the node runs it in a thread."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
@@ -53,7 +53,7 @@ class LocalTrainer:
         self._model = model
         self.samples = samples
         self._p = network_code(config).p
-        self._recipe = Recipe(epochs=config.local_epochs, batch_size=config.batch_size, lr=config.lr, momentum=config.momentum)
+        self._recipe = recipe_of(config)
 
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
         """Train from θ and encode Q(Δθ). `before_step` may end it by raising TrainingStopped.
@@ -74,7 +74,7 @@ class LocalTrainer:
             )
         delta = to_vector(self._model) - theta
         trained = perf_counter()
-        self._refuse_unless_finite(delta, round)
+        refuse_unless_finite(named_tensors(self._model, delta), client=self._client, round=round, lr=self._config.lr)
         message, num_clipped = encode_update(self._config, self._client, delta, round, self._p, len(self.samples))
         return LocalUpdate(
             message=message,
@@ -84,19 +84,21 @@ class LocalTrainer:
             encode_seconds=perf_counter() - trained,
         )
 
-    def _refuse_unless_finite(self, delta: Vector, round: int) -> None:
-        if np.isfinite(delta).all():
-            return
-        bad = {
-            name: int(np.count_nonzero(~np.isfinite(part)))
-            for name, part in named_tensors(self._model, delta).items()
-            if not np.isfinite(part).all()
-        }
+
+def refuse_unless_finite(update: Mapping[str, Vector], *, client: int, round: int, lr: float) -> None:
+    """Raise UpdateRefused when Δθ, as named tensors, holds a value that is not finite."""
+    bad = {name: int(count) for name, part in update.items() if (count := np.count_nonzero(~np.isfinite(part)))}
+    if bad:
         listed = ", ".join(f"{count} in {name}" for name, count in bad.items())
         raise UpdateRefused(
-            f"the update of node {self._client} in round {round} holds NaN or infinite values ({listed}) and is not sent; "
-            f"a smaller --lr than {self._config.lr:g} may help"
+            f"the update of node {client} in round {round} holds NaN or infinite values ({listed}) and is not sent; "
+            f"a smaller --lr than {lr:g} may help"
         )
+
+
+def recipe_of(config: Config) -> Recipe:
+    """How the nodes of a run train."""
+    return Recipe(epochs=config.local_epochs, batch_size=config.batch_size, lr=config.lr, momentum=config.momentum)
 
 
 def encode_update(config: Config, client: int, delta: Vector, round: int, p: int, num_samples: int) -> tuple[Payload, int]:

@@ -95,4 +95,8 @@ class GlobalModel:
 
     def tensors(self) -> dict[str, Vector]:
         """θ as named tensors."""
-        return named_tensors(self._model, self.theta)
+        return self.named(self.theta)
+
+    def named(self, vector: Vector) -> dict[str, Vector]:
+        """A vector of d values as named tensors."""
+        return named_tensors(self._model, vector)

@@ -1,6 +1,6 @@
 """Local training at a node, and evaluation at the PS."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -31,8 +31,8 @@ class Recipe:
 class Optimiser:
     """SGD with momentum by torch's own function: the class around it imports torch._dynamo, for a second and 160 MB."""
 
-    def __init__(self, model: nn.Module, recipe: Recipe) -> None:
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    def __init__(self, parameters: Iterable[torch.Tensor], recipe: Recipe) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._momenta: list[torch.Tensor | None] = [None] * len(self._parameters)
         self._recipe = recipe
 
@@ -72,7 +72,7 @@ def train(
     step; what it raises ends the training.
     """
     model.train()
-    optimiser = Optimiser(model, recipe)
+    optimiser = Optimiser(model.parameters(), recipe)
     shuffle = stream(seed, Purpose.SHUFFLE, round=round, sender=client)
     total = 0.0
     with torch.random.fork_rng(devices=[samples.images.device] if samples.images.is_cuda else []):

@@ -14,7 +14,10 @@ def test_every_bit_is_that_of_torchs_own_class() -> None:
     theirs = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3), nn.Linear(3, 2))
     theirs.load_state_dict(ours.state_dict())
     theirs[3].bias.requires_grad_(False)
-    optimisers = Optimiser(ours, recipe), torch.optim.SGD(theirs.parameters(), lr=recipe.lr, momentum=recipe.momentum)
+    optimisers = (
+        Optimiser(ours.parameters(), recipe),
+        torch.optim.SGD(theirs.parameters(), lr=recipe.lr, momentum=recipe.momentum),
+    )
     for step in range(5):
         images = torch.randn(7, 5)
         for model, step_on in ((ours, optimisers[0].step), (theirs, optimisers[1].step)):
