@@ -6,6 +6,7 @@ the one its node made. So a run over sockets that ends with the same model decod
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from time import perf_counter
 
 import numpy as np
@@ -62,8 +63,7 @@ def round_outcome(
     }
     record = RoundRecord(
         round=communication.round,
-        accuracy=step.accuracy,
-        loss=step.loss,
+        **asdict(step.test),
         recovered=communication.recovered,
         direct=tuple(int(m) for m in np.flatnonzero(communication.direct)),
         rank=communication.rank,

@@ -13,17 +13,16 @@ from dncfl.common.errors import DataError
 from dncfl.common.payload import Payload
 from dncfl.common.tasks.data import load_dataset
 from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, to_vector
-from dncfl.common.tasks.training import TrainingStopped, evaluate
+from dncfl.common.tasks.training import Evaluation, TrainingStopped, evaluate
 from dncfl.server.aggregation import aggregate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step of θ: the new θ, its test accuracy (0..1) and loss, and what it took."""
+    """One step of θ: the new θ, how it does on the test set, and what it took."""
 
     theta: Vector
-    accuracy: float
-    loss: float
+    test: Evaluation
     aggregate_seconds: float
     evaluate_seconds: float
 
@@ -74,11 +73,10 @@ class GlobalModel:
         aggregated = perf_counter()
         load_vector(self._model, theta)
         with model_errors(f"evaluation after round {round}", but=TrainingStopped):
-            accuracy, loss = evaluate(self._model, self._test, before_batch)
+            test = evaluate(self._model, self._test, before_batch)
         return Step(
             theta=theta,
-            accuracy=accuracy,
-            loss=loss,
+            test=test,
             aggregate_seconds=aggregated - started,
             evaluate_seconds=perf_counter() - aggregated,
         )

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from time import monotonic, perf_counter, sleep
 from typing import TypeVar
 
@@ -298,8 +299,7 @@ class ServerProcess:
         attempts = (*action.attempts[:-1], action.attempts[-1].model_copy(update={"refused": refused}))
         record = RoundRecord(
             round=action.round,
-            accuracy=step.accuracy,
-            loss=step.loss,
+            **asdict(step.test),
             recovered=tuple(messages),
             direct=tuple(m for m in action.direct if m not in damaged),
             rank=action.decoder.rank,

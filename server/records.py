@@ -21,6 +21,8 @@ class RoundRecord:
     """test accuracy after the round, 0..1"""
     loss: float
     """mean test cross-entropy after the round"""
+    recall: tuple[float, ...]
+    """share of each class's test samples that are recognised after the round"""
     train_loss: float
     """mean over the nodes of the loss in their last local epoch"""
     recovered: tuple[int, ...]
@@ -58,7 +60,7 @@ class RoundRecord:
     @classmethod
     def of_dict(cls, values: Mapping[str, Any]) -> "RoundRecord":
         """The record in a line of metrics.jsonl. Raises TypeError or KeyError for another one."""
-        lists = {name: tuple(values[name]) for name in ("recovered", "direct", "suspects")}
+        lists = {name: tuple(values[name]) for name in ("recall", "recovered", "direct", "suspects")}
         return cls(**{**values, **lists})
 
 

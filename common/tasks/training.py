@@ -10,6 +10,7 @@ from torch.optim.sgd import sgd
 
 from dncfl.common.randomness import Purpose, stream, torch_seed
 from dncfl.common.tasks.data import Samples
+from dncfl.common.tasks.partition import NUM_CLASSES
 
 EVALUATION_BATCH = 1000
 
@@ -90,15 +91,32 @@ def train(
     return total / len(samples)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How good a model is on samples."""
+
+    accuracy: float
+    """share of the samples that it recognises"""
+    loss: float
+    """mean cross-entropy"""
+    recall: tuple[float, ...]
+    """share that it recognises of each class's samples; 0 for a class without any"""
+
+
 @torch.no_grad()
-def evaluate(model: nn.Module, samples: Samples, before_step: Callable[[], None] = lambda: None) -> tuple[float, float]:
-    """The accuracy (0..1) and mean cross-entropy of a model; `before_step` is called before each batch, as in `train`."""
+def evaluate(model: nn.Module, samples: Samples, before_step: Callable[[], None] = lambda: None) -> Evaluation:
+    """Test a model; `before_step` is called before each batch, as in `train`."""
     model.eval()
-    correct, total = 0, 0.0
+    correct, total = torch.zeros(NUM_CLASSES, dtype=torch.int64, device=samples.labels.device), 0.0
     batches = (torch.split(part, EVALUATION_BATCH) for part in (samples.images, samples.labels))
     for images, labels in zip(*batches, strict=True):
         before_step()
         scores = model(images)
-        correct += int((scores.argmax(1) == labels).sum())
+        correct += torch.bincount(labels[scores.argmax(1) == labels], minlength=NUM_CLASSES)
         total += float(cross_entropy(scores, labels, reduction="sum"))
-    return correct / len(samples), total / len(samples)
+    per_class = torch.bincount(samples.labels, minlength=NUM_CLASSES).clamp(min=1)
+    return Evaluation(
+        accuracy=int(correct.sum()) / len(samples),
+        loss=total / len(samples),
+        recall=tuple((correct.double() / per_class).tolist()),
+    )

@@ -102,7 +102,8 @@ class Cohort:
         for part in torch.split(batch, max(1, self._at_once // len(batch)), dim=1):
             images = self._images[part].transpose(1, 2).contiguous().view(len(part), 1, SIDE, SIDE, -1)
             scores = self._models.scores(parameters, images, Dropout.draw(generators, part.shape[1]))
-            loss = cross_entropy(scores, self._labels[part], reduction="none").sum(1)
+            of_each = cross_entropy(scores.transpose(1, 2).flatten(0, 1), self._labels[part].flatten(), reduction="none")
+            loss = of_each.view(len(part), -1).sum(1)
             (loss.sum() / batch.shape[1]).backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
             losses += loss.detach()
         return losses

@@ -14,6 +14,7 @@ from dncfl.common.payload import Payload
 from dncfl.common.running import run_until_signal
 from dncfl.common.scheme import network_code
 from dncfl.common.tasks.model import Vector
+from dncfl.common.tasks.training import Evaluation
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.bench.coding import LARGE, OUTAGE, SMALL
 from dncfl.launch.bench.flower import flower_rounds
@@ -74,7 +75,8 @@ class UntestedModel:
     def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
         started = perf_counter()
         theta = aggregate(self._config, self.theta, messages, round)
-        return Step(theta=theta, accuracy=0.0, loss=0.0, aggregate_seconds=perf_counter() - started, evaluate_seconds=0.0)
+        untested = Evaluation(accuracy=0.0, loss=0.0, recall=())
+        return Step(theta=theta, test=untested, aggregate_seconds=perf_counter() - started, evaluate_seconds=0.0)
 
 
 @dataclass(frozen=True)

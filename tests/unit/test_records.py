@@ -23,6 +23,7 @@ def _record(round: int) -> RoundRecord:
         round=round,
         accuracy=0.25 * round,
         loss=2.0,
+        recall=(0.5, 0.25),
         train_loss=2.1,
         recovered=(0, 1),
         direct=(0,),

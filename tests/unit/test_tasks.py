@@ -152,7 +152,7 @@ def test_floating_point_buffers_travel_and_counters_stay() -> None:
     assert names[-2:] == ["2.running_mean", "2.running_var"]
     theta[-4:] = -1e-3
     load_vector(model, theta)
-    assert np.isfinite(evaluate(model, samples)[1])
+    assert np.isfinite(evaluate(model, samples).loss)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_training_depends_on_its_place_alone_and_learns() -> None:
     assert np.array_equal(base, trained()[0])
     for other in (trained(seed=2), trained(round=3), trained(client=4)):
         assert not np.array_equal(base, other[0])
-    untrained = evaluate(build_model("paper-cnn", seed=0, device="cpu"), samples)[1]
+    untrained = evaluate(build_model("paper-cnn", seed=0, device="cpu"), samples).loss
     assert loss < untrained
 
 
@@ -229,8 +229,8 @@ def test_evaluation_by_hand() -> None:
             scores[:, 3] = 1.0
             return scores
 
-    accuracy, loss = evaluate(AlwaysThree(), samples)
+    test = evaluate(AlwaysThree(), samples)
     threes = int((samples.labels == 3).sum())
-    assert accuracy == threes / 10
-    log_sum = np.log(9 + np.e)
-    assert loss == pytest.approx(log_sum - threes / 10, abs=1e-6)
+    assert test.accuracy == threes / 10
+    assert test.recall == (0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+    assert test.loss == pytest.approx(np.log(9 + np.e) - threes / 10, abs=1e-6)
