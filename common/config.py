@@ -254,7 +254,7 @@ def load_config(path: Path | None, overrides: Mapping[str, object]) -> Config:
     Links that are overridden take the place of the file's, be it by pe or by fading. Raises ConfigError, whose text has
     one line per mistake: the setting, its value and what is allowed.
     """
-    values = _read_toml(path) if path is not None else {}
+    values = read_toml(path) if path is not None else {}
     if "pe" in overrides:
         replaced = {*FADING, "channel"}
     elif set(FADING) & set(overrides):
@@ -268,7 +268,7 @@ def load_config(path: Path | None, overrides: Mapping[str, object]) -> Config:
         raise ConfigError("\n".join(_explain(detail) for detail in error.errors() if _is_cause(detail))) from None
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, with underscores for hyphens in their names. Raises ConfigError."""
     try:
         values = tomllib.loads(path.read_text())

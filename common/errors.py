@@ -15,7 +15,8 @@
     ├── ModelError       a user's model raised an error in training or evaluation
     ├── ReplayMismatch   a recomputed model differs from the recorded one
     ├── BenchmarkError   what is compared does not give the same result
-    └── TrialsFailed     a trial by fault did not end as it must
+    ├── TrialsFailed     a trial by fault did not end as it must
+    └── RunsFailed       some runs of a sweep failed
 
 Each class carries the exit code of a command that ends with it.
 """
@@ -115,3 +116,9 @@ class TrialsFailed(DncflError):
     """A trial by fault did not end as it must."""
 
     exit_code = 14
+
+
+class RunsFailed(DncflError):
+    """Some runs of a sweep failed; the others are done."""
+
+    exit_code = 15

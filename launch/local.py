@@ -56,7 +56,7 @@ class LocalNodes:
         self._processes: list[ForkServerProcess] = []
         self._settings: list[NodeSettings] = []
         self._context.set_forkserver_preload([*PRELOADED, PRELOADED_FOR[config.dataset]])
-        with _one_thread_each(), _ignoring_interrupts():
+        with one_thread_each(), ignoring_interrupts():
             ensure_running()
 
     def start(self, host: str, port: int, fault_log: Path | None = None) -> None:
@@ -149,7 +149,7 @@ def _how(exit_code: int) -> str:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
+def one_thread_each() -> Iterator[None]:
     """Node processes inherit settings for one thread each: many nodes with a thread per core slow each other down."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
@@ -164,7 +164,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
+def ignoring_interrupts() -> Iterator[None]:
     """What is started here ignores Ctrl-C, which a terminal sends to the whole group: the launcher tells it when to stop."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -1,0 +1,1 @@
+"""Sweeps: many runs over a grid of settings, their table, and pictures of it."""

@@ -1,0 +1,59 @@
+"""What a person sees of a sweep while it goes on: a bar with the time left, or off a terminal a line per run."""
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dncfl.launch.sweep.jobs import Failed, Result
+
+ESTIMATED_OVER_SECONDS = 3600
+"""The time left follows from the runs that ended within so long."""
+
+
+class SweepDisplay:
+    """Prints to a console (stderr, so that stdout is left to --json); use it as a context."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("runs"),
+            BarColumn(None),
+            MofNCompleteColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("elapsed"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            speed_estimate_period=ESTIMATED_OVER_SECONDS,
+        )
+        self._task = self._progress.add_task("runs", total=None)
+        self._num_pending = self._num_ended = 0
+
+    def __enter__(self) -> "SweepDisplay":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def announce(self, text: str) -> None:
+        """Print a line that stays."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def begin(self, num_before: int, num_pending: int, num_others: int) -> None:
+        """So many runs are there, so many are to be computed, and so many are in the folder but not among them."""
+        self._num_pending = num_pending
+        self._progress.update(self._task, total=num_pending)
+        self.announce(f"{num_before} runs are there already, {num_pending} are to be computed")
+        if num_others:
+            self.announce(f"{num_others} other runs in the folder are not part of this sweep: they stay, but not in the table")
+
+    def ended(self, result: Result) -> None:
+        """A run ended."""
+        self._num_ended += 1
+        self._progress.advance(self._task)
+        count = f"{self._num_ended}/{self._num_pending}"
+        if isinstance(result, Failed):
+            self.announce(f"{count}  FAILED {result.run.name}: {result.reason.partition(chr(10))[0]}")
+        elif not self._console.is_terminal:
+            self.announce(f"{count}  {result.records[-1].accuracy:7.2%}  {result.seconds:.1f} s  {result.run.name}")

@@ -1,0 +1,53 @@
+"""The engines of a sweep: ways to compute the rounds of runs. Another one is an entry of ENGINES."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from dncfl.common.config import Config
+from dncfl.launch.sweep.runs import Run
+from dncfl.server.records import RoundRecord
+
+Rounds = Callable[[Sequence[Config]], Iterator[tuple[int, RoundRecord]]]
+"""Computes some runs, in a worker: every round with the position of its run, the rounds of one run in their order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """One way to compute runs."""
+
+    rounds: Rounds
+    grouped: Callable[[Sequence[Run]], list[list[Run]]]
+    """which runs one worker computes together"""
+    uses_all_cores: bool = False
+    """whether one run occupies the whole machine"""
+
+
+def alone(runs: Sequence[Run]) -> list[list[Run]]:
+    """Each run by itself."""
+    return [[run] for run in runs]
+
+
+def looped(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
+    """The reference: one node after the other, in one process, without sockets."""
+    from dncfl.common.scheme import channel  # imports torch, as the next ones do, which only workers need
+    from dncfl.launch.reference import reference_rounds, simulated
+    from dncfl.server.global_model import GlobalModel
+
+    for number, config in enumerate(configs):
+        rounds = reference_rounds(config, GlobalModel(config), partial(simulated, config, channel(config)))
+        yield from ((number, record) for record, _ in rounds)
+
+
+def sockets(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
+    """A PS and its nodes as processes that talk over sockets, as by `dncfl run`, without a run folder."""
+    from dncfl.launch.sweep.over_sockets import records_over_sockets
+
+    for number, config in enumerate(configs):
+        yield from ((number, record) for record in records_over_sockets(config))
+
+
+ENGINES: Mapping[str, Engine] = {
+    "looped": Engine(rounds=looped, grouped=alone),
+    "sockets": Engine(rounds=sockets, grouped=alone, uses_all_cores=True),
+}

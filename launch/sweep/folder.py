@@ -1,0 +1,133 @@
+"""The folder of a sweep.
+
+runs/NAME-DIGEST/  a finished run: config.toml, which `dncfl run` and `dncfl simulate` repeat; metrics.jsonl, a line per
+                   round, see `RoundRecord`; run.json, how it was computed
+failures.jsonl     a line per run that failed in the last invocation, with the reason; there only if there are any
+table.parquet      the figures of all runs, see `dncfl.launch.sweep.table`; table.csv is the same for other programs
+sweep.lock         held by the one sweep that writes here
+
+A run is put together aside and takes its place in one step, so what is under runs/ is whole. It is found again by its digest.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from dncfl.common.errors import StorageError
+from dncfl.launch.sweep.jobs import Failed, Finished
+from dncfl.launch.sweep.runs import Run
+from dncfl.server.files import CONFIG, METRICS
+from dncfl.server.records import RoundRecord
+
+RUNS, FAILURES, LOCK, ABOUT = "runs", "failures.jsonl", "sweep.lock", "run.json"
+PARQUET, CSV = "table.parquet", "table.csv"
+ASIDE = ".new"
+
+
+class SweepFolder:
+    """The folder of one sweep, held by one process; see `held`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._runs = path / RUNS
+        for unfinished in self._runs.glob(f"*{ASIDE}"):
+            shutil.rmtree(unfinished)
+        (path / FAILURES).unlink(missing_ok=True)
+        self._stored = {folder.name.rpartition("-")[2]: folder for folder in self._runs.iterdir()}
+
+    @classmethod
+    @contextmanager
+    def held(cls, path: Path) -> Iterator["SweepFolder"]:
+        """The folder, made where it is not there, for this process alone.
+
+        Raises StorageError when it cannot be written, is in use, or holds something else than a sweep.
+        """
+        with ExitStack() as stack:
+            with _storage_errors(path):
+                path.mkdir(parents=True, exist_ok=True)
+                if any(path.iterdir()) and not (path / LOCK).exists():
+                    raise StorageError(
+                        f"{path} holds something else than a sweep; nothing is overwritten, choose another --out"
+                    )
+                lock = stack.enter_context((path / LOCK).open("w"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise StorageError(f"the sweep in {path} is in use by another dncfl") from None
+                (path / RUNS).mkdir(exist_ok=True)
+                folder = cls(path)
+            yield folder
+
+    def num_others(self, runs: Sequence[Run]) -> int:
+        """How many finished runs are here beside these."""
+        return len(self._stored.keys() - {run.digest for run in runs})
+
+    def finished(self, run: Run) -> Finished | None:
+        """A run as it was stored, or None. Raises StorageError when it cannot be read."""
+        folder = self._stored.get(run.digest)
+        if folder is None:
+            return None
+        try:
+            about = json.loads((folder / ABOUT).read_text())
+            lines = (folder / METRICS).read_text().splitlines()
+            records = tuple(RoundRecord.of_dict(json.loads(line)) for line in lines)
+            if len(records) != run.config.rounds:
+                raise ValueError(f"{METRICS} holds {len(records)} rounds of {run.config.rounds}")
+            return Finished(run=run, records=records, **about)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise StorageError(f"{folder} is no whole run ({reason}); remove it, and it will be computed again") from None
+
+    def add(self, finished: Finished) -> None:
+        """Store a run. Raises StorageError."""
+        folder = self._runs / f"{finished.run.name}-{finished.run.digest}"
+        aside = folder.with_name(folder.name + ASIDE)
+        about = {"engine": finished.engine, "num_parameters": finished.num_parameters, "seconds": round(finished.seconds, 3)}
+        with _storage_errors(self.path):
+            aside.mkdir()
+            _write(aside / CONFIG, finished.run.config.to_toml())
+            _write(aside / METRICS, "".join(json.dumps(record.as_dict()) + "\n" for record in finished.records))
+            _write(aside / ABOUT, json.dumps(about) + "\n")
+            aside.rename(folder)
+            _sync_folder(self._runs)
+        self._stored[finished.run.digest] = folder
+
+    def note(self, failure: Failed) -> None:
+        """Add a run to the failures. Raises StorageError."""
+        line = {"name": failure.run.name, "digest": failure.run.digest, "reason": failure.reason}
+        with _storage_errors(self.path), (self.path / FAILURES).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def replace(self, name: str, write: Callable[[Path], object]) -> None:
+        """A new edition of a file, by a function that writes it to a path; the old one stays until it is whole."""
+        with _storage_errors(self.path):
+            aside = self.path / (name + ASIDE)
+            write(aside)
+            aside.replace(self.path / name)
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"the sweep in {path} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,66 @@
+"""Jobs on Ray: on an instance of this machine, or on the machines of a cluster, all of which have dncfl installed.
+
+The results come back to this process, so nothing but Ray is shared.
+"""
+
+import os
+import signal
+from collections import deque
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from dncfl.common.errors import ConfigError, NetworkError
+from dncfl.common.running import STOP_SIGNALS
+from dncfl.launch.sweep.jobs import Job, Result, compute, failed
+
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Nothing is reported to Ray's makers, and devices are left as they are."""
+
+
+class OnRay:
+    """At most so many jobs at a time: by an own instance of so many workers, or, with an address, in a cluster."""
+
+    def __init__(self, num_workers: int | None, address: str | None = None) -> None:
+        """Raises ConfigError where Ray is not installed."""
+        try:
+            import ray  # distributes tasks over machines; optional and slow to import
+        except ModuleNotFoundError:
+            raise ConfigError("--on ray: Ray is not installed here; pip install 'dncfl[ray]', or pip install ray") from None
+        self._ray: Any = ray
+        self.num_workers = num_workers
+        self._address = address
+
+    def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:
+        """As for every executor. Raises NetworkError where the cluster cannot be joined."""
+        ray = self._ray
+        try:
+            self._join()
+            task = ray.remote(num_cpus=1, max_retries=0)(compute)
+            waiting = deque(jobs)
+            busy: dict[Any, Job] = {}
+            while waiting or busy:
+                while waiting and len(busy) < (self.num_workers or len(jobs)):
+                    job = waiting.popleft()
+                    busy[task.remote(job)] = job
+                (reference,), _ = ray.wait(list(busy))
+                job = busy.pop(reference)
+                try:
+                    results: list[Result] = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    results = failed(job, f"its worker was lost: {type(error).__name__}: {error}")
+                yield results
+        finally:
+            ray.shutdown()
+
+    def _join(self) -> None:
+        os.environ.update(QUIET)
+        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        options = {"num_cpus": self.num_workers, "include_dashboard": False} if self._address is None else {}
+        address = self._address or "local"
+        try:
+            self._ray.init(address=address, logging_level="error", log_to_driver=False, **options)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise NetworkError(f"the Ray cluster at {address} cannot be joined: {error}") from None
+        finally:
+            for number, handler in handlers.items():  # Ray has put its own in their place
+                signal.signal(number, handler)

@@ -1,0 +1,185 @@
+"""Curves of a sweep as a picture."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import matplotlib
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from dncfl.common.errors import ConfigError, StorageError
+from dncfl.launch.sweep.curves import Curve, curves
+from dncfl.launch.sweep.folder import PARQUET
+from dncfl.launch.sweep.runs import Label
+from dncfl.launch.sweep.table import FIGURES, PLACE, label_names
+
+MOST_CURVES = 30
+DASHES = ("-", "--", ":", "-.")
+FORMATS = (".png", ".pdf", ".svg")
+
+X_TITLES = {"round": "round", "slots": "air time (slots)", "bytes": "symbols sent (MB)"}
+UNITS = {"accuracy": (100, "test accuracy (%)"), "bytes": (1e-6, X_TITLES["bytes"])}
+"""What a column is multiplied by, and what it is called then."""
+
+
+def draw(
+    source: Path,
+    *,
+    x: str = "round",
+    y: str = "accuracy",
+    by: Sequence[str] | None = None,
+    where: Sequence[str] = (),
+    each_run: bool = False,
+    out: Path | None = None,
+) -> Path:
+    """Draw curves of a table, or of a sweep's folder; returns where the picture is.
+
+    `by`: the labels that each curve has values of its own for, all that vary unless given; `where`: texts "label=value".
+    Raises ConfigError for a column or value that is not there, StorageError where a file cannot be read or written.
+    """
+    path = source / PARQUET if source.is_dir() else source
+    picture = out or path.parent / f"{y}-by-{x}.png"
+    if picture.suffix not in FORMATS:
+        raise ConfigError(f"--out {picture}: must end with one of {', '.join(FORMATS)}")
+    table = _chosen(read_table(path), where)
+    if y not in FIGURES:
+        raise ConfigError(f"--y {y}: must be one of {', '.join(FIGURES)}")
+    varying = [name for name in label_names(table) if table[name].n_unique() > 1]
+    by = varying if by is None else by
+    _ensure_labels(table, "--by", by)
+    drawn = list(curves(table, x, y, by))
+    if len(drawn) > MOST_CURVES:
+        raise ConfigError(
+            f"{len(drawn)} curves: nobody can read more than {MOST_CURVES}; choose by --by or --where of {', '.join(varying)}"
+        )
+    figure = _figure(drawn, x, y, [name for name in varying if name not in by], each_run=each_run)
+    try:
+        figure.savefig(picture, dpi=130)
+    except OSError as error:
+        raise StorageError(f"the picture {picture} cannot be written: {error.strerror or error}") from error
+    return picture
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """The table in a .parquet or .csv file. Raises StorageError when it is none of a sweep."""
+    try:
+        table = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise StorageError(f"{path} cannot be read as a table: {reason}") from None
+    if missing := [name for name in (*PLACE, *FIGURES) if name not in table.columns]:
+        raise StorageError(f"{path} is no table of a sweep: it has no column {missing[0]}")
+    return table
+
+
+def _chosen(table: pl.DataFrame, where: Sequence[str]) -> pl.DataFrame:
+    """The rows whose labels, or seed, have one of the values that are given for them."""
+    allowed: dict[str, list[str]] = {}
+    for text in where:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--where {text}: must be LABEL=VALUE")
+        allowed.setdefault(name.strip().replace("-", "_"), []).append(value.strip())
+    _ensure_labels(table, "--where", [name for name in allowed if name != "seed"])
+    for name, values in allowed.items():
+        there = table[name].unique(maintain_order=True).to_list()
+        for value in values:
+            if not any(_is(label, value) for label in there):
+                raise ConfigError(f"--where {name}={value}: no run has it; there are {', '.join(map(_text, there))}")
+        table = table.filter(pl.col(name).is_in([label for label in there if any(_is(label, value) for value in values)]))
+        if table.is_empty():
+            raise ConfigError(f"--where {' and '.join(where)}: no run has all of it")
+    return table
+
+
+def _is(label: Label | None, text: str) -> bool:
+    """Whether a text on a command line means this label; numbers count by their value."""
+    if isinstance(label, (int, float)) and not isinstance(label, bool):
+        try:
+            return float(text) == label
+        except ValueError:
+            return False
+    return _text(label) == text
+
+
+def _text(label: Label | None) -> str:
+    if isinstance(label, bool):
+        return str(label).lower()
+    return f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def _ensure_labels(table: pl.DataFrame, option: str, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in label_names(table):
+            known = ", ".join(label_names(table)) or "none, as the sweep has no axes"
+            raise ConfigError(f"{option} {name}: is no label of this table; there are {known}")
+
+
+def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, each_run: bool) -> Figure:
+    matplotlib.use("agg")
+    outside = len(drawn) > 6
+    figure = Figure(figsize=(9.5 if outside else 7.5, 4.8), layout="constrained")
+    axes = figure.subplots()
+    numbers = {curve.num_runs for curve in drawn}
+    for curve, (colour, dash) in zip(drawn, _styles(drawn), strict=True):
+        _draw_curve(axes, curve, x, y, colour, dash, each_run=each_run, show_n=len(numbers) > 1)
+    y_title = UNITS[y][1] if y in UNITS else y.replace("_", " ")
+    over = "seeds" if not averaged else f"seeds and {' and '.join(averaged)}"
+    n = f"n = {min(numbers)}" if len(numbers) == 1 else "n in brackets"
+    sure = "" if max(numbers) == 1 else ", band: 95 % confidence"
+    title = "one run each" if max(numbers) == 1 else f"mean over {over} ({n}){sure}"
+    axes.set(xlabel=X_TITLES[x], ylabel=y_title)
+    axes.set_title(title, fontsize="medium")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
+    axes.margins(x=0.02)
+    axes.grid(alpha=0.3)
+    if any(curve.labels for curve in drawn):
+        if outside:
+            figure.legend(loc="outside right upper", fontsize="small", frameon=False)
+        else:
+            axes.legend(loc="best", fontsize="small")
+    return figure
+
+
+def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: str, *, each_run: bool, show_n: bool) -> None:
+    x_scale, y_scale = (UNITS[name][0] if name in UNITS else 1 for name in (x, y))
+    name = ", ".join(f"{label} {_text(value)}" for label, value in curve.labels.items())
+    steps = "default" if x == "round" else "steps-post"
+    mean, half_width = y_scale * curve.mean, y_scale * curve.half_width
+    axes.plot(
+        x_scale * curve.x,
+        mean,
+        color=colour,
+        linestyle=dash,
+        drawstyle=steps,
+        label=f"{name} ({curve.num_runs})" if show_n else name,
+        marker="o" if curve.x.size == 1 else None,
+    )
+    if curve.num_runs > 1:
+        step: Literal["post"] | None = None if x == "round" else "post"
+        axes.fill_between(x_scale * curve.x, mean - half_width, mean + half_width, step=step, color=colour, alpha=0.15, lw=0)
+    if each_run:
+        for run_x, run_y in curve.runs:
+            axes.plot(x_scale * run_x, y_scale * run_y, color=colour, linestyle=dash, drawstyle=steps, lw=0.6, alpha=0.5)
+
+
+def _styles(drawn: Sequence[Curve]) -> Iterator[tuple[object, str]]:
+    """A colour and a dash for each curve: the dashes tell one label, that with the fewest values, the colours all others."""
+    values = {name: list(dict.fromkeys(curve.labels[name] for curve in drawn)) for name in drawn[0].labels}
+    dashed = min(values, key=lambda name: len(values[name])) if len(values) > 1 else None
+    if dashed is not None and len(values[dashed]) > len(DASHES):
+        dashed = None
+    others = [tuple(value for name, value in curve.labels.items() if name != dashed) for curve in drawn]
+    kinds = list(dict.fromkeys(others))
+    colours = matplotlib.colormaps["tab10"].colors if len(kinds) <= 10 else _spread(len(kinds))  # type: ignore[attr-defined]
+    for curve, other in zip(drawn, others, strict=True):
+        dash = "-" if dashed is None else DASHES[values[dashed].index(curve.labels[dashed])]
+        yield colours[kinds.index(other)], dash
+
+
+def _spread(number: int) -> list[object]:
+    """So many colours from one end of the rainbow to the other."""
+    return [matplotlib.colormaps["turbo"](i / (number - 1)) for i in range(number)]

@@ -1,0 +1,91 @@
+"""The table of a sweep: one row per run and round.
+
+First the labels, then what a row is about (seed, run, engine, round), then the figures in FIGURES.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import polars as pl  # tables that read and write Parquet and CSV by themselves, in one package
+
+from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.payload import bytes_per_symbol
+from dncfl.launch.sweep.jobs import Finished
+from dncfl.launch.sweep.runs import Label
+from dncfl.server.records import RoundRecord
+
+PLACE = ("seed", "run", "engine", "round")
+FIGURES = {
+    "accuracy": "test accuracy after the round, 0..1",
+    "loss": "mean test cross-entropy after the round",
+    "train_loss": "mean over the nodes of the loss in their last local epoch",
+    "num_recovered": "|W|, the nodes whose messages the PS used",
+    "num_direct": "nodes whose slot-1 message the PS heard itself",
+    "attempts": "attempts of the round, each with one slot 1",
+    "relay_slots_used": "relay slots of the round, over all attempts",
+    "relay_slots_saved": "relay slots that early stop left out",
+    "rank": "independent equations at the PS",
+    "clip_fraction": "share of all updates' values outside the quantiser's bounds",
+    "delivered": "transmissions that arrived, over all links and slots",
+    "erased": "transmissions that the channel erased",
+    "lost": "transmissions that never came",
+    "slots": "air time since the start: attempts and relay slots of this and all earlier rounds",
+    "bytes": "symbols sent since the start, in bytes: in each slot every one of the M nodes sends d + side symbols once, "
+    "however many listen; headers, escapes and the downlink are not counted, nor what a node that is gone leaves out",
+    "seconds": "what the round took",
+}
+
+
+def make_table(runs: Sequence[Finished]) -> pl.DataFrame:
+    """The table of some runs. Raises ValueError for a label that is called like another column."""
+    names = list(dict.fromkeys(name for finished in runs for name in finished.run.labels))
+    if taken := {*names} & {*PLACE, *FIGURES}:
+        raise ValueError(f"labels {sorted(taken)}: are columns of every table")
+    lengths = [len(finished.records) for finished in runs]
+    columns = {name: _label_column(name, [finished.run.labels.get(name) for finished in runs], lengths) for name in names}
+    rows = [row for finished in runs for row in _rows(finished)]
+    return pl.DataFrame([*columns.values(), *pl.DataFrame(rows, infer_schema_length=None).get_columns()])
+
+
+def label_names(table: pl.DataFrame) -> list[str]:
+    """The columns of a table that are labels."""
+    return [name for name in table.columns if name not in {*PLACE, *FIGURES}]
+
+
+def _label_column(name: str, labels: Sequence[Label | None], lengths: Sequence[int]) -> pl.Series:
+    """The label of each run, as often as the run has rounds; as texts where they are of several kinds."""
+    kinds = {type(label) for label in labels if label is not None}
+    if len(kinds) > 1:
+        as_one = float if kinds == {int, float} else str
+        labels = [None if label is None else as_one(label) for label in labels]
+    return pl.Series(name, [label for label, length in zip(labels, lengths, strict=True) for _ in range(length)])
+
+
+def _rows(finished: Finished) -> Iterator[dict[str, Label]]:
+    config, records = finished.run.config, finished.records
+    bytes_per_slot = config.clients * (SIDE_SYMBOLS + finished.num_parameters) * bytes_per_symbol(config.field)
+    airtime = accumulate(record.attempts + record.relay_slots for record in records)
+    for record, slots in zip(records, airtime, strict=True):
+        place: dict[str, Label] = {
+            "seed": config.seed,
+            "run": finished.run.name,
+            "engine": finished.engine,
+            "round": record.round,
+        }
+        yield {**place, **_figures(record), "slots": slots, "bytes": slots * bytes_per_slot, "seconds": record.seconds["total"]}
+
+
+def _figures(record: RoundRecord) -> dict[str, Label]:
+    return {
+        "accuracy": record.accuracy,
+        "loss": record.loss,
+        "train_loss": record.train_loss,
+        "num_recovered": len(record.recovered),
+        "num_direct": len(record.direct),
+        "attempts": record.attempts,
+        "relay_slots_used": record.relay_slots,
+        "relay_slots_saved": record.relay_slots_saved,
+        "rank": record.rank,
+        "clip_fraction": record.clip_fraction,
+        **{name: record.transmissions[name] for name in ("delivered", "erased", "lost")},
+    }
