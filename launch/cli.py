@@ -1,4 +1,4 @@
-"""The command line: run, server, node, keys, simulate, replay, sweep, plot, bench and trials."""
+"""The command line: run, server, node, keys, simulate, replay, sweep, plot, reproduce, bench and trials."""
 
 import json
 import logging
@@ -15,6 +15,7 @@ from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
 from dncfl.launch.keys import keys_group, node_security, security_options, server_security
 from dncfl.launch.local import LocalNodes
+from dncfl.launch.reproduce.command import reproduce
 from dncfl.launch.sweep.command import plot, sweep
 from dncfl.node.settings import NodeSettings
 from dncfl.server.files import CONFIG
@@ -68,6 +69,7 @@ def cli() -> None:
 
 cli.add_command(keys_group)
 cli.add_command(sweep)
+cli.add_command(reproduce)
 cli.add_command(plot)
 
 

@@ -15,14 +15,12 @@ from dncfl.common.errors import ConfigError
 from dncfl.common.tasks.data import load_dataset
 from dncfl.common.tasks.partition import Indices
 from dncfl.common.trace import AttemptTrace
+from dncfl.launch.batched import SIDE_BY_SIDE
 from dncfl.launch.batched.cohort import Client, Cohort, Trained
 from dncfl.launch.reference import Communication, round_outcome
 from dncfl.node.trainer import LocalUpdate, encode_update, recipe_of, refuse_unless_finite
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.records import RoundRecord
-
-SAME = ("dataset", "data_root", "model", "device", "rounds", "local_epochs", "batch_size", "lr", "momentum")
-"""Settings that runs side by side have in common."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +89,7 @@ def _update(run: BatchedRun, client: int, trained: Trained, round: int, num_samp
 
 
 def _require_alike(configs: Sequence[Config]) -> None:
-    for name in SAME:
+    for name in SIDE_BY_SIDE:
         if len(values := {getattr(config, name) for config in configs}) > 1:
             raise ConfigError(f"{name} = {' and '.join(map(str, values))}: runs side by side must have it in common")
     if (model := configs[0].model) != "paper-cnn":

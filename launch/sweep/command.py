@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from dncfl.launch.sweep.runs import Run
 
 
+workers_option = click.option(
+    "--workers", type=click.IntRange(1), help="jobs at a time; unless given as many as cores, or 1 where a run uses them all"
+)
+on_option = click.option(
+    "--on", metavar="cores|ray|ray:ADDRESS", default="cores", show_default=True,
+    help="where: the cores of this machine, a local Ray, or the Ray cluster at an address",
+)  # fmt: skip
+
+
 @click.command()
 @click.argument("grid", metavar="GRID.toml", type=click.Path(path_type=Path))
 @click.option("--out", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="folder of the sweep")
@@ -25,15 +34,10 @@ if TYPE_CHECKING:
     type=click.Choice(list(ENGINES)),
     default="looped",
     show_default=True,
-    help="looped computes each run in one process, as `dncfl simulate`; sockets runs it for real, as `dncfl run`",
+    help="looped and batched compute runs in a process each, as `dncfl simulate`; sockets runs them for real, as `dncfl run`",
 )
-@click.option(
-    "--workers", type=click.IntRange(1), help="jobs at a time; unless given as many as cores, or 1 where a run uses them all"
-)
-@click.option(
-    "--on", metavar="cores|ray|ray:ADDRESS", default="cores", show_default=True,
-    help="where: the cores of this machine, a local Ray, or the Ray cluster at an address",
-)  # fmt: skip
+@workers_option
+@on_option
 @click.option("--json", "json_output", is_flag=True, help="print the outcome as one JSON object on stdout")
 def sweep(grid: Path, out: Path, engine: str, workers: int | None, on: str, json_output: bool) -> None:
     """Compute all runs of a grid, each once, and make a table of them.
@@ -50,8 +54,8 @@ def sweep(grid: Path, out: Path, engine: str, workers: int | None, on: str, json
         from dncfl.launch.sweep.grid import read_grid
 
     runs = read_grid(grid)
-    executor = _executor(on, workers, engine)
-    _ensure_data(runs)
+    executor = executor_on(on, workers, engine)
+    ensure_data(runs)
     with SweepDisplay(Console(stderr=True)) as display:
         outcome = carry_out(runs, out, engine, executor, display)
     _report(outcome, out, json_output)
@@ -79,7 +83,7 @@ def plot(table: Path, x: str, y: str, by: str | None, where: tuple[str, ...], ea
     click.echo(f"picture   {draw(table, x=x, y=y, by=names, where=where, each_run=each_run, out=out)}")
 
 
-def _executor(on: str, workers: int | None, engine: str) -> "Executor":
+def executor_on(on: str, workers: int | None, engine: str) -> "Executor":
     """The executor that --on names. Raises ConfigError."""
     place, colon, address = on.partition(":")
     if place not in ("cores", "ray") or (place == "cores" and colon) or (colon and not address):
@@ -96,7 +100,7 @@ def _executor(on: str, workers: int | None, engine: str) -> "Executor":
     return Cores(workers)
 
 
-def _ensure_data(runs: "list[Run]") -> None:
+def ensure_data(runs: "list[Run]") -> None:
     """Have the data sets at hand before anything runs. Raises DataError."""
     needed = {(run.config.dataset, run.config.data_root) for run in runs}
     if any(dataset != "digits" for dataset, _ in needed):
@@ -123,6 +127,11 @@ def _report(outcome: "Outcome", out: Path, json_output: bool) -> None:
         click.echo(f"runs      {outcome.num_before + outcome.num_computed} done, {outcome.num_computed} of them now")
         if table is not None:
             click.echo(f"table     {table}   (and table.csv; dncfl plot {out} draws it)")
+    refuse_failures(outcome, out)
+
+
+def refuse_failures(outcome: "Outcome", out: Path) -> None:
+    """Raise RunsFailed where runs did."""
     if outcome.failures:
         lines = [f"{failure.run.name}: {failure.reason.splitlines()[0]}" for failure in outcome.failures]
         raise RunsFailed(

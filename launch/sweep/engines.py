@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dncfl.common.config import Config
+from dncfl.launch.batched import SIDE_BY_SIDE
 from dncfl.launch.sweep.runs import Run
 from dncfl.server.records import RoundRecord
 
@@ -39,6 +40,29 @@ def looped(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
         yield from ((number, record) for record, _ in rounds)
 
 
+def batched(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
+    """The clients of all these runs trained side by side."""
+    from dncfl.common.scheme import channel
+    from dncfl.launch.batched.engine import BatchedRun, batched_rounds
+    from dncfl.launch.reference import simulated
+    from dncfl.server.global_model import GlobalModel
+
+    runs = [
+        BatchedRun(config=config, model=GlobalModel(config), communicate=partial(simulated, config, channel(config)))
+        for config in configs
+    ]
+    yield from ((number, record) for number, record, _ in batched_rounds(runs))
+
+
+def sharing_training(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that start from the same model and data together: the batched engine trains them once until they part."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        same = tuple(getattr(run.config, name) for name in (*SIDE_BY_SIDE, "seed", "partition", "clients"))
+        groups.setdefault(same, []).append(run)
+    return list(groups.values())
+
+
 def sockets(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
     """A PS and its nodes as processes that talk over sockets, as by `dncfl run`, without a run folder."""
     from dncfl.launch.sweep.over_sockets import records_over_sockets
@@ -49,5 +73,6 @@ def sockets(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
 
 ENGINES: Mapping[str, Engine] = {
     "looped": Engine(rounds=looped, grouped=alone),
+    "batched": Engine(rounds=batched, grouped=sharing_training),
     "sockets": Engine(rounds=sockets, grouped=alone, uses_all_cores=True),
 }

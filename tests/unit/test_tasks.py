@@ -232,5 +232,5 @@ def test_evaluation_by_hand() -> None:
     test = evaluate(AlwaysThree(), samples)
     threes = int((samples.labels == 3).sum())
     assert test.accuracy == threes / 10
-    assert test.recall == (0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+    assert list(test.recall) == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
     assert test.loss == pytest.approx(np.log(9 + np.e) - threes / 10, abs=1e-6)
