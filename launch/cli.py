@@ -193,19 +193,24 @@ def replay(run_folder: Path, log_level: str, **options: object) -> None:
 
 
 @cli.command()
-@click.argument("part", type=click.Choice(["coding", "rounds", "start", "scale", "all"]), default="all")
+@click.argument("part", type=click.Choice(["coding", "rounds", "training", "start", "scale", "all"]), default="all")
 @click.option(
-    "--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True, help="time for each comparison of coding"
+    "--seconds",
+    type=click.FloatRange(0.1),
+    default=3.0,
+    show_default=True,
+    help="time for each comparison of coding and training",
 )
 @click.option("--rounds", type=click.IntRange(4), default=20, show_default=True, help="rounds measured at a time")
-@click.option("--data-root", metavar="FOLDER", help="folder with MNIST, for the share of a round on it")
+@click.option("--data-root", metavar="FOLDER", help="folder with MNIST, for rounds and training on it")
 @click.option("--out", metavar="FOLDER", type=click.Path(path_type=Path), help="where scale.csv and scale.png go")
 @click.option("--json", "json_output", is_flag=True, help="print the figures as one JSON object on stdout")
 def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Path | None, json_output: bool) -> None:
     """Measure dncfl against what else one could use, in turns, as ratios of medians.
 
     PART is coding (against galois, numpy, python-flint, zfec and pyeclib), rounds (against bare sockets, and Flower where
-    flwr is installed), start, scale (a table and a picture of growing M and d; needs --out), or all but scale.
+    flwr is installed), training (the batched engine against the looped one), start, scale (a table and a picture of growing M
+    and d; needs --out), or all but scale.
     """
     if (part == "scale") != (out is not None):
         raise click.UsageError("scale needs --out FOLDER, and only scale takes it")

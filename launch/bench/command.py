@@ -12,16 +12,19 @@ from dncfl.launch.bench.rounds import round_figures
 from dncfl.launch.bench.scale import Size, sizes, write_sizes
 from dncfl.launch.bench.start import start_figures
 from dncfl.launch.bench.timing import Figure
+from dncfl.launch.bench.training import training_figures
 
 
 def measure(part: str, seconds: float, rounds: int, data_root: str | None) -> dict[str, Any]:
-    """Measure `coding`, `rounds`, `start` or `all`, and print the figures on stderr as they come; returns them for JSON."""
+    """Measure `coding`, `rounds`, `training`, `start` or `all`, and print figures on stderr as they come; returns them."""
 
     def figures() -> Iterator[Figure]:
         if part in ("coding", "all"):
             yield from coding_figures(seconds)
         if part in ("rounds", "all"):
             yield from round_figures(rounds, data_root)
+        if part in ("training", "all"):
+            yield from training_figures(seconds, data_root)
         if part in ("start", "all"):
             yield from start_figures()
 
