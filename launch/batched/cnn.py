@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import relu
 
-from dncfl.launch.batched.convolution import PooledConvolution
+from dncfl.launch.batched.convolution import pooled_convolution
 
 KEEP = 0.5
 """The probability with which dropout keeps a channel or a value."""
@@ -29,21 +29,14 @@ def _mask(size: int, n: int, generator: torch.Generator) -> torch.Tensor:
     return torch.empty(size, n, device=generator.device).bernoulli_(KEEP, generator=generator).div_(KEEP)
 
 
-class PaperCNNs:
-    """The forward pass of many classifiers."""
+def scores(parameters: Sequence[torch.Tensor], images: torch.Tensor, dropout: Dropout) -> torch.Tensor:
+    """Class scores (models, 10, n) of images (models, 1, 28, 28, n).
 
-    def __init__(self, device: torch.device) -> None:
-        self._conv1 = PooledConvolution(1, 10, 5, device)
-        self._conv2 = PooledConvolution(10, 20, 5, device)
-
-    def scores(self, parameters: Sequence[torch.Tensor], images: torch.Tensor, dropout: Dropout) -> torch.Tensor:
-        """Class scores (models, 10, n) of images (models, 1, 28, 28, n).
-
-        parameters: those of PaperCNN in their order, each with the models as first dimension.
-        """
-        weight1, bias1, weight2, bias2, weight3, bias3, weight4, bias4 = parameters
-        x = relu(self._conv1(images, weight1, bias1))
-        x = self._conv2(x, weight2, bias2) * dropout.channels[:, :, None, None, :]  # the masks are the same within a window
-        x = relu(x).flatten(1, 3)
-        x = relu(torch.baddbmm(bias3[:, :, None], weight3, x)) * dropout.hidden
-        return torch.baddbmm(bias4[:, :, None], weight4, x)
+    parameters: those of PaperCNN in their order, each with the models as first dimension.
+    """
+    weight1, bias1, weight2, bias2, weight3, bias3, weight4, bias4 = parameters
+    x = relu(pooled_convolution(images, weight1, bias1))
+    x = pooled_convolution(x, weight2, bias2) * dropout.channels[:, :, None, None, :]  # the same for all values of a window
+    x = relu(x).flatten(1, 3)
+    x = relu(torch.baddbmm(bias3[:, :, None], weight3, x)) * dropout.hidden
+    return torch.baddbmm(bias4[:, :, None], weight4, x)

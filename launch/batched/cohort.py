@@ -18,9 +18,9 @@ from dncfl.common.tasks.model import PaperCNN, Vector
 from dncfl.common.tasks.partition import Indices
 from dncfl.common.tasks.training import Optimiser, Recipe
 from dncfl.common.threads import SYMBOLS_PER_THREAD, each
-from dncfl.launch.batched.cnn import Dropout, PaperCNNs
+from dncfl.launch.batched.cnn import Dropout, scores
 
-SAMPLES_AT_ONCE = {"cpu": 128, "cuda": 2**17}
+SAMPLES_AT_ONCE = {"cpu": 256, "cuda": 2**17}
 """What is computed as one tensor: as much as stays in a processor's cache, or as keeps a GPU busy."""
 
 
@@ -51,7 +51,6 @@ class Cohort:
         self._images, self._labels = samples.images.flatten(1), samples.labels
         self._device = samples.images.device
         self._recipe = recipe
-        self._models = PaperCNNs(self._device)
         self._shapes = [parameter.shape for parameter in PaperCNN().parameters()]
         self._at_once = SAMPLES_AT_ONCE[self._device.type]
 
@@ -101,8 +100,8 @@ class Cohort:
         losses = torch.zeros(len(batch), device=self._device)
         for part in torch.split(batch, max(1, self._at_once // len(batch)), dim=1):
             images = self._images[part].transpose(1, 2).contiguous().view(len(part), 1, SIDE, SIDE, -1)
-            scores = self._models.scores(parameters, images, Dropout.draw(generators, part.shape[1]))
-            of_each = cross_entropy(scores.transpose(1, 2).flatten(0, 1), self._labels[part].flatten(), reduction="none")
+            outputs = scores(parameters, images, Dropout.draw(generators, part.shape[1]))
+            of_each = cross_entropy(outputs.transpose(1, 2).flatten(0, 1), self._labels[part].flatten(), reduction="none")
             loss = of_each.view(len(part), -1).sum(1)
             (loss.sum() / batch.shape[1]).backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
             losses += loss.detach()

@@ -11,27 +11,16 @@ import torch
 from torch.nn.functional import pad
 
 
-class PooledConvolution:
-    """A convolution without padding, with odd kernel size, followed by 2 × 2 max-pooling: the shape, not the weights."""
+def pooled_convolution(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """2 × 2 max-pooling of a convolution without padding: (models, outputs, side, side, n).
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, device: torch.device) -> None:
-        places = torch.arange(outputs * inputs * kernel**2, device=device).view(outputs, inputs, kernel, kernel)
-        nothing = outputs * inputs * kernel**2
-        index = torch.full((2, 2, outputs, inputs, kernel + 1, kernel + 1), nothing, device=device)
-        for down in range(2):
-            for right in range(2):
-                index[down, right, :, :, down : down + kernel, right : right + kernel] = places
-        self._index = index.view(4 * outputs, inputs * (kernel + 1) ** 2)
-
-    def __call__(self, images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """The pooled outputs (models, outputs, side, side, n) of images (models, inputs, height, width, n).
-
-        weight: (models, outputs, inputs, k, k); bias: (models, outputs).
-        """
-        flat = pad(weight.flatten(1), (0, 1))  # a zero behind the weights, for where the patch is larger than the kernel
-        laid_out = flat[:, self._index.flatten()].view(len(weight), *self._index.shape)
-        pooled: torch.Tensor = _LargestOfFour.apply(images, laid_out)
-        return pooled + bias[:, :, None, None, None]
+    images: (models, inputs, height, width, n), height and width even; weight: (models, outputs, inputs, k, k), k odd;
+    bias: (models, outputs).
+    """
+    places = [(down, right) for down in range(2) for right in range(2)]
+    laid_out = torch.stack([pad(weight, (right, 1 - right, down, 1 - down)) for down, right in places], dim=1)
+    pooled: torch.Tensor = _LargestOfFour.apply(images, laid_out.flatten(1, 2).flatten(2))
+    return pooled + bias[:, :, None, None, None]
 
 
 class _LargestOfFour(torch.autograd.Function):

@@ -15,15 +15,13 @@ from dncfl.common.tasks.data import Samples, load_dataset
 from dncfl.common.tasks.model import PaperCNN, to_vector
 from dncfl.common.tasks.training import Recipe, train
 from dncfl.launch.batched import cohort
-from dncfl.launch.batched.cnn import Dropout, PaperCNNs
+from dncfl.launch.batched.cnn import Dropout, scores
 from dncfl.launch.batched.cohort import Client, Cohort, Trained
 from dncfl.launch.batched.engine import BatchedRun, batched_rounds
 from dncfl.launch.reference import reference_rounds, simulated
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.records import RoundRecord
 from tests.integration.models import LINEAR
-
-CPU = torch.device("cpu")
 
 
 def new_model(seed: int) -> PaperCNN:
@@ -49,11 +47,11 @@ def test_scores_and_gradients_are_those_of_torchs_own_layers() -> None:
         torch.stack([parameter.detach() for parameter in parts]).requires_grad_()
         for parts in zip(*(model.parameters() for model in models), strict=True)
     ]
-    scores = PaperCNNs(CPU).scores(parameters, images.permute(0, 2, 3, 4, 1).contiguous(), dropout)
-    cross_entropy(scores, labels, reduction="sum").backward()  # type: ignore[no-untyped-call]
+    outputs = scores(parameters, images.permute(0, 2, 3, 4, 1).contiguous(), dropout)
+    cross_entropy(outputs, labels, reduction="sum").backward()  # type: ignore[no-untyped-call]
     for i, model in enumerate(models):
         one = scores_of_one(model, images[i], dropout.channels[i].T, dropout.hidden[i].T)
-        torch.testing.assert_close(scores[i].T, one)
+        torch.testing.assert_close(outputs[i].T, one)
         cross_entropy(one, labels[i], reduction="sum").backward()  # type: ignore[no-untyped-call]
         for parameter, same in zip(model.parameters(), parameters, strict=True):
             assert same.grad is not None
