@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 from typing import Literal
 
@@ -30,12 +31,12 @@ class Network:
         """M."""
         return self.code.num_clients
 
-    @property
+    @cached_property
     def blocks(self) -> Symbols:
         """The A_m of all nodes: M × M × relay_slots."""
         return np.ascontiguousarray([self.code.block(m) for m in range(self.num_clients)])
 
-    @property
+    @cached_property
     def transmissions(self) -> Floats:
         """The outage of all that is received in an attempt: M × (M + 1 + relay_slots), a row per sender.
 
@@ -50,6 +51,11 @@ class Network:
         """Whether all links have one outage probability, P_e."""
         links = self.outage[~np.eye(*self.outage.shape, dtype=np.bool_)]
         return bool((links == links[0]).all())
+
+    @property
+    def as_in_letter(self) -> bool:
+        """Whether the letter's P_e^{2M-1} is meant for it."""
+        return self.equal_links and self.code.relay_slots == self.num_clients - 1
 
     @property
     def direct(self) -> float:

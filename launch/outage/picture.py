@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from dncfl.launch.outage.network import Floats, MethodName
-from dncfl.launch.outage.report import fitted_slope
+from dncfl.launch.outage.report import UNHEARD, describe, fitted_slope
 from dncfl.launch.outage.study import Point
 
 STYLES: dict[MethodName, tuple[str, str]] = {
@@ -28,22 +28,28 @@ def draw(path: Path, points: Sequence[Point]) -> None:
     matplotlib.use("agg")
     network = points[0].network
     figure = Figure(figsize=(14, 4.6), layout="constrained")
-    figure.suptitle(f"{network.num_clients} nodes, {network.code.relay_slots} relay slots, GF({network.code.p}), one attempt")
+    figure.suptitle(f"{describe(network)}, one attempt")
     outage, recovered, relays = figure.subplots(1, 3)
-    _draw_outage(outage, points)
     some = [points[i] for i in sorted({*np.linspace(0, len(points) - 1, LINES).round().astype(int).tolist()})]
-    _draw_shares(recovered, some, [point.best.num_recovered for point in some], "|W|: nodes that count")
-    _draw_shares(relays, some, [point.relay_slots for point in some], "relay slots sent, with early stop")
+    if failing := [point for point in points if point.network.direct > 0]:
+        _draw_outage(outage, failing, [point.network.direct for point in some if point in failing])
+    else:
+        outage.set(title="no outage")
+    _draw_shares(recovered, some, [point.best.num_recovered for point in some])
+    recovered.set(title="|W|: nodes that count", xlabel="nodes")
+    recovered.legend(title="outage of a link", fontsize="small", title_fontsize="small")
+    _draw_shares(relays, some, [point.relay_slots for point in some])
+    relays.set(title="relay slots sent, with early stop", xlabel="relay slots")
     figure.savefig(path, dpi=110)
 
 
-def _draw_outage(axes: Axes, points: Sequence[Point]) -> None:
+def _draw_outage(axes: Axes, points: Sequence[Point], named: Sequence[float]) -> None:
     network = points[0].network
     pe = [point.network.direct for point in points]
     for method, (marker, colour) in STYLES.items():
         if method in points[0].figures:
             _draw_method(axes, points, method, marker, colour)
-    dominant = f"$P_e^{{{network.order}}}$" if network.equal_links else "nobody hears or relays it"
+    dominant = f"$P_e^{{{network.order}}}$" if network.equal_links else UNHEARD
     axes.plot(pe, [point.network.dominant for point in points], "k--", marker="_", label=dominant, linewidth=1)
     axes.plot(pe, pe, ":", marker="_", color="tab:red", label="direct transmission")
     found = fitted_slope(points)
@@ -51,9 +57,8 @@ def _draw_outage(axes: Axes, points: Sequence[Point]) -> None:
     axes.set(title=title, xlabel="outage probability of a link" + ("" if network.equal_links else " to the PS, mean"))
     axes.set_xscale("log")
     axes.set_yscale("log")
-    if len(points) <= LINES:
-        axes.set_xticks(pe, [f"{value:.3g}" for value in pe])
-        axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(named, [f"{value:.3g}" for value in named])
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
 
@@ -65,20 +70,20 @@ def _draw_method(axes: Axes, points: Sequence[Point], method: MethodName, marker
     value, low, high = np.array([(each.value, each.low, each.high) for each in estimates]).T
     seen = value > 0
     bars = np.array([value - low, high - value])[:, seen] if method != "exact" else None
-    axes.errorbar(
-        pe[seen], value[seen], bars, fmt=marker, color=colour, markersize=5, capsize=3, fillstyle="none", label=method
-    )
+    if seen.any():
+        axes.errorbar(
+            pe[seen], value[seen], bars, fmt=marker, color=colour, markersize=5, capsize=3, fillstyle="none", label=method
+        )
     limits = ~seen & (high > 0)
     if limits.any():
         axes.plot(pe[limits], high[limits], "v", color=colour, markersize=5, label=f"{method}: below, with 95 %")
 
 
-def _draw_shares(axes: Axes, points: Sequence[Point], shares: Sequence[Floats], title: str) -> None:
+def _draw_shares(axes: Axes, points: Sequence[Point], shares: Sequence[Floats]) -> None:
     for point, each in zip(points, shares, strict=True):
         drawn = np.where(each > 0, each, np.nan)
         axes.plot(range(len(each)), drawn, marker="o", markersize=4, label=f"{point.network.direct:.4g}")
-    axes.set(title=title, xlabel="number", ylabel="probability")
+    axes.set(ylabel="probability")
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    axes.legend(title="outage", fontsize="small", title_fontsize="small")

@@ -6,35 +6,42 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dncfl.launch.outage.network import Figures, slope
+from dncfl.launch.outage.network import Figures, Network, slope
 from dncfl.launch.outage.study import Point
 
 SHARES_SHOWN = 6
 """Most values of |W|, and of the relay slots, that one line shows; the others are less likely."""
 
 
+UNHEARD = "nobody hears the message, nor the PS its node"
+"""The letter's dominant event where links differ, or relay slots are fewer."""
+
+
+def describe(network: Network) -> str:
+    """Its size in words."""
+    slots = network.code.relay_slots
+    return f"{network.num_clients} nodes, {slots} relay slot{'s' * (slots != 1)}, GF({network.code.p})"
+
+
 def as_text(points: Sequence[Point]) -> Iterator[str]:
     """A few lines about one point, or a table of several."""
     network = points[0].network
-    yield (
-        f"{network.num_clients} nodes, {network.code.relay_slots} relay slots, GF({network.code.p}): "
-        "what the PS recovers in one attempt"
-    )
+    yield f"{describe(network)}: what the PS recovers in one attempt"
     yield from _about(points[0]) if len(points) == 1 else _table(points)
 
 
 def _about(point: Point) -> Iterator[str]:
     network, best = point.network, point.best
-    dominant = f"P_e^{network.order}" if network.equal_links else "by link: nobody hears the message, nor the PS its node"
+    dominant = f"the letter's dominant event, P_e^{network.order}" if network.as_in_letter else UNHEARD
     direct = "P_e" if network.equal_links else "mean of the links to the PS"
     yield ""
     yield "one message is not recovered, as a mean over the nodes"
     for figures in point.figures.values():
         yield f"  {figures.outage.value:<10.4g} {_how(figures)}"
-    yield f"  {network.dominant:<10.4g} the letter's dominant event, {dominant}"
+    yield f"  {network.dominant:<10.4g} {dominant}"
     yield f"  {network.direct:<10.4g} direct transmission, {direct}"
     yield f"not all {network.num_clients} messages are recovered ({best.method})"
-    yield f"  {best.not_all.value:<10.4g}"
+    yield f"  {best.not_all.value:.4g}"
     yield f"nodes that count, |W| ({best.method})"
     yield "  " + _shares([float(share) for share in best.num_recovered])
     yield f"relay slots until all is recovered ({_relay_method(point)}), with early stop"
@@ -44,7 +51,8 @@ def _about(point: Point) -> Iterator[str]:
 
 def _table(points: Sequence[Point]) -> Iterator[str]:
     network = points[0].network
-    yield f"{'P_e':>7} {'outage':>9} {'95 %':>9} {'P_e^' + str(network.order):>9} {'not all':>9} {'slots':>6}  method"
+    dominant = f"P_e^{network.order}" if network.equal_links else "unheard"
+    yield f"{'P_e':>7} {'outage':>9} {'95 %':>9} {dominant:>9} {'not all':>9} {'slots':>6}  method"
     for point in points:
         best = point.best
         yield (
@@ -75,7 +83,9 @@ def _error(figures: Figures) -> str:
     outage = figures.outage
     if figures.method == "exact":
         return ""
-    return f"± {max(outage.high - outage.value, outage.value - outage.low):.1e}" if outage.value else f"< {outage.high:.1e}"
+    if figures.method == "Monte Carlo" and outage.value == 0:
+        return f"< {outage.high:.1e}"
+    return f"± {max(outage.high - outage.value, outage.value - outage.low):.1e}"
 
 
 def _relay_method(point: Point) -> str:

@@ -31,8 +31,8 @@ from dncfl.launch.results import make_place, writing_to
 
 FILES = ("theory.csv", "theory.png")
 
-LARGEST = 1e30
-"""The largest constant of the learning: far from overflow."""
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Constants of the learning that are far from overflow."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -95,7 +95,7 @@ def _constant(flag: str, smallest: float, help_text: str) -> Callable[[F], F]:
     help="outage of a message; P_e^(2M-1) unless given",
 )
 @click.option("--local-steps", type=click.IntRange(1, 10**9), default=5, show_default=True, help="SGD steps I in a round")
-@_constant("--smoothness", 1 / LARGEST, "Lipschitz constant L of ∇F")
+@_constant("--smoothness", SMALLEST, "Lipschitz constant L of ∇F")
 @_constant("--gap", 0, "F(θ_0) - F*")
 @_constant("--gradient-variance", 0, "σ² of one sample's gradient; not the fading's")
 @click.option(

@@ -202,12 +202,13 @@ def test_rare_event_sampling_agrees_with_monte_carlo() -> None:
     assert np.all(np.abs(drawn.num_recovered - weighted.num_recovered) < 4 * error + 0.02 * drawn.num_recovered)
 
 
-@pytest.mark.parametrize("num_clients", [2, 3, 4])
-def test_the_slope_is_2m_minus_1(num_clients: int) -> None:
-    networks = [_network(num_clients, pe) for pe in (0.001, 0.002, 0.004, 0.01)]
-    found = slope(networks, [figures.outage.value for figures in exact(networks)])
-    assert found == pytest.approx(2 * num_clients - 1, rel=0.05)
-    assert found == pytest.approx(networks[0].order, rel=0.05)
+@pytest.mark.parametrize(
+    ("num_clients", "relay_slots", "order"), [(2, 1, 3), (3, 2, 5), (4, 3, 7), (4, 2, 6), (4, 1, 5), (3, 1, 4), (3, 0, 1)]
+)
+def test_the_slope_is_2m_minus_1_and_less_with_fewer_relay_slots(num_clients: int, relay_slots: int, order: int) -> None:
+    networks = [_network(num_clients, pe, relay_slots) for pe in (0.001, 0.002, 0.004, 0.01)]
+    assert slope(networks, [figures.outage.value for figures in exact(networks)]) == pytest.approx(order, rel=0.05)
+    assert networks[0].order == order
 
 
 def test_the_slope_of_many_nodes_is_2m_minus_1() -> None:
@@ -296,6 +297,13 @@ def test_the_command_writes_and_overwrites_nothing(tmp_path: Path) -> None:
     assert "outage.csv exists: nothing is overwritten" in str(again.exception)
     occupied = CliRunner().invoke(cli, ["outage", "--out", str(file)])
     assert isinstance(occupied.exception, StorageError)
+
+
+@pytest.mark.parametrize("pe", ["0", "1", "0,1", "0.3"])
+def test_any_outage_can_be_drawn(tmp_path: Path, pe: str) -> None:
+    arguments = ["outage", "--clients", "3", "--pe", pe, "--trials", "100", "--out", str(tmp_path)]
+    assert CliRunner().invoke(cli, arguments, catch_exceptions=False).exit_code == 0
+    assert (tmp_path / "outage.png").exists()
 
 
 def test_links_may_differ_on_the_command_line() -> None:
