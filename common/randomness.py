@@ -20,6 +20,8 @@ class Purpose(IntEnum):
     INITIAL_MODEL = 5
     PARTITION = 6
     TEST_SPLIT = 7
+    OUTAGE = 8
+    RARE_OUTAGE = 9
 
 
 def stream(

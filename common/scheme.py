@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
-from dncfl.common.channel import BernoulliChannel, Channel, PerfectChannel, RayleighChannel
+import numpy as np
+from numpy.typing import NDArray
+
+from dncfl.common.channel import BernoulliChannel, Channel, PerfectChannel, RayleighChannel, outage_probability
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
+from dncfl.common.errors import ConfigError
 from dncfl.common.trace import TraceChannel, read_trace
 
 
@@ -25,3 +29,19 @@ def channel(config: Config) -> Channel:
     return RayleighChannel(
         config.seed, snr=config.per_link("snr"), rate=config.per_link("rate"), sigma2=config.per_link("sigma2")
     )
+
+
+def link_outage(config: Config) -> NDArray[np.float64]:
+    """The outage probability of each link: M × (M + 1), q_mk and, in the last column, q_m towards the PS.
+
+    Raises ConfigError for links out of a recorded trace, which have none.
+    """
+    if config.method_traits.perfect_links or config.channel == "perfect":
+        return np.zeros((config.clients, config.clients + 1))
+    if config.trace is not None:
+        raise ConfigError("channel = 'trace': recorded links have no outage probability; give pe or snr")
+    if config.channel == "bernoulli":
+        return config.per_link("pe")
+    fading = (config.per_link(name) for name in ("snr", "rate", "sigma2"))
+    outage: NDArray[np.float64] = np.vectorize(outage_probability)(*fading)
+    return outage

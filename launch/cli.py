@@ -1,10 +1,10 @@
-"""The command line: run, server, node, keys, simulate, replay, sweep, plot, reproduce, bench and trials."""
+"""The command line: a group of commands, those with parts of their own in their own packages."""
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any
 
 import click  # parses the command line, and proposes the option that was meant
 
@@ -15,8 +15,11 @@ from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
 from dncfl.launch.keys import keys_group, node_security, security_options, server_security
 from dncfl.launch.local import LocalNodes
+from dncfl.launch.options import config_argument, config_options
+from dncfl.launch.outage.command import outage
 from dncfl.launch.reproduce.command import reproduce
 from dncfl.launch.sweep.command import plot, sweep
+from dncfl.launch.theory.command import theory
 from dncfl.node.settings import NodeSettings
 from dncfl.server.files import CONFIG
 
@@ -24,25 +27,6 @@ MAY_CHANGE = (
     "rounds", "min_nodes", "patience", "join_patience", "training_patience", "slot_patience", "data_root", "json", "faults"
 )  # fmt: skip
 """Settings that a resumed run may have others of: they do not decide what its rounds compute."""
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def config_options(command: F) -> F:
-    """One option per field of the configuration, in the same words."""
-    for name, field in reversed(Config.model_fields.items()):
-        flag = "--" + (field.alias or name).replace("_", "-")
-        default = "" if field.is_required() or field.default_factory or field.default is None else f" [{field.default}]"
-        help_text = f"{field.description}{default}"
-        if name == "faults":
-            command = click.option("--fault", name, metavar="FAULT", multiple=True, help=help_text)(command)
-        elif field.annotation is bool:
-            switch = f"{flag}/--no-{flag.removeprefix('--')}" if field.default else flag
-            command = click.option(switch, field.alias or name, is_flag=True, default=None, help=help_text)(command)
-        else:
-            metavar = "|".join(get_args(field.annotation)) if get_origin(field.annotation) is Literal else "VALUE"
-            command = click.option(flag, name, metavar=metavar, help=help_text)(command)
-    return command
 
 
 log_level_option = click.option(
@@ -58,7 +42,6 @@ resume_option = click.option(
     type=click.Path(path_type=Path),
     help="go on with the run in this folder, after its last round that is done",
 )
-config_argument = click.argument("config_file", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -71,6 +54,8 @@ cli.add_command(keys_group)
 cli.add_command(sweep)
 cli.add_command(reproduce)
 cli.add_command(plot)
+cli.add_command(outage)
+cli.add_command(theory)
 
 
 @cli.command()
