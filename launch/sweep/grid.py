@@ -12,7 +12,7 @@ from dncfl.common.config import Config, load_config, read_toml
 from dncfl.common.errors import ConfigError
 from dncfl.launch.sweep.runs import Label, Run
 
-MOST_RUNS = 100_000
+MOST_RUNS, MOST_SEEDS = 100_000, 2**63 - 1
 MOST_MESSAGES, MOST_PLACES = 20, 10
 """Different mistakes that are told at once, and combinations that are named for each."""
 
@@ -64,8 +64,8 @@ def _seeds(given: Any) -> Sequence[int]:
     if given is None:
         return [0]
     if _is_whole(given) and given > 0:
-        return range(min(given, MOST_RUNS + 1))
-    if not (isinstance(given, list) and given and all(_is_whole(seed) and 0 <= seed < 2**63 for seed in given)):
+        return range(min(given, MOST_SEEDS))
+    if not (isinstance(given, list) and given and all(_is_whole(seed) and 0 <= seed <= MOST_SEEDS for seed in given)):
         raise ConfigError(f"seeds = {given}: must be a number of seeds, or a list of whole numbers from 0 on")
     if len(set(given)) < len(given):
         raise ConfigError(f"seeds = {given}: holds a seed twice")

@@ -1,16 +1,19 @@
 """Jobs on Ray: on an instance of this machine, or on the machines of a cluster, all of which have dncfl installed.
 
-The results come back to this process, so nothing but Ray is shared.
+The results come back to this process, so nothing but Ray is shared. When this process is killed, the workers of its local
+instance end at once; two idle helpers of Ray's may stay for two minutes.
 """
 
 import os
-import signal
+import sys
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from dncfl.common.errors import ConfigError, NetworkError
-from dncfl.common.running import STOP_SIGNALS
+from dncfl.common.running import gone_at_signal
 from dncfl.launch.sweep.jobs import Job, Result, compute, failed
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -33,34 +36,32 @@ class OnRay:
     def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:
         """As for every executor. Raises NetworkError where the cluster cannot be joined."""
         ray = self._ray
-        try:
-            self._join()
+        waiting, busy = deque(jobs), dict[Future[list[Result]], Job]()
+        with redirect_stdout(sys.stderr), self._joined():  # what Ray notices it prints on stdout
             task = ray.remote(num_cpus=1, max_retries=0)(compute)
-            waiting = deque(jobs)
-            busy: dict[Any, Job] = {}
             while waiting or busy:
                 while waiting and len(busy) < (self.num_workers or len(jobs)):
                     job = waiting.popleft()
-                    busy[task.remote(job)] = job
-                (reference,), _ = ray.wait(list(busy))
-                job = busy.pop(reference)
-                try:
-                    results: list[Result] = ray.get(reference)
-                except ray.exceptions.RayError as error:
-                    results = failed(job, f"its worker was lost: {type(error).__name__}: {error}")
-                yield results
-        finally:
-            ray.shutdown()
+                    busy[task.remote(job).future()] = job
+                for future in wait(busy, return_when=FIRST_COMPLETED).done:  # ray.wait would break at a signal
+                    job = busy.pop(future)
+                    try:
+                        results = future.result()
+                    except ray.exceptions.RayError as error:
+                        results = failed(job, f"its worker process was lost: {type(error).__name__}: {error}")
+                    yield results
 
-    def _join(self) -> None:
+    @contextmanager
+    def _joined(self) -> Iterator[None]:
         os.environ.update(QUIET)
-        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         options = {"num_cpus": self.num_workers, "include_dashboard": False} if self._address is None else {}
         address = self._address or "local"
         try:
-            self._ray.init(address=address, logging_level="error", log_to_driver=False, **options)
+            with gone_at_signal():  # restores the handlers afterwards, in whose place Ray puts its own
+                self._ray.init(address=address, logging_level="error", log_to_driver=False, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise NetworkError(f"the Ray cluster at {address} cannot be joined: {error}") from None
+        try:
+            yield
         finally:
-            for number, handler in handlers.items():  # Ray has put its own in their place
-                signal.signal(number, handler)
+            self._ray.shutdown()

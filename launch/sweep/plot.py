@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib
 import polars as pl
@@ -19,6 +19,8 @@ from dncfl.launch.sweep.table import FIGURES, PLACE, label_names
 MOST_CURVES = 30
 DASHES = ("-", "--", ":", "-.")
 FORMATS = (".png", ".pdf", ".svg")
+OPACITY = 0.25
+"""Of the bands, that of one alone; many lie over each other."""
 
 X_TITLES = {"round": "round", "slots": "air time (slots)", "bytes": "symbols sent (MB)"}
 UNITS = {"accuracy": (100, "test accuracy (%)"), "bytes": (1e-6, X_TITLES["bytes"])}
@@ -84,15 +86,16 @@ def _chosen(table: pl.DataFrame, where: Sequence[str]) -> pl.DataFrame:
             raise ConfigError(f"--where {text}: must be LABEL=VALUE")
         allowed.setdefault(name.strip().replace("-", "_"), []).append(value.strip())
     _ensure_labels(table, "--where", [name for name in allowed if name != "seed"])
+    chosen = table
     for name, values in allowed.items():
         there = table[name].unique(maintain_order=True).to_list()
         for value in values:
             if not any(_is(label, value) for label in there):
                 raise ConfigError(f"--where {name}={value}: no run has it; there are {', '.join(map(_text, there))}")
-        table = table.filter(pl.col(name).is_in([label for label in there if any(_is(label, value) for value in values)]))
-        if table.is_empty():
-            raise ConfigError(f"--where {' and '.join(where)}: no run has all of it")
-    return table
+        chosen = chosen.filter(pl.col(name).is_in([label for label in there if any(_is(label, value) for value in values)]))
+    if chosen.is_empty():
+        raise ConfigError(f"--where {' and '.join(where)}: no run has all of it")
+    return chosen
 
 
 def _is(label: Label | None, text: str) -> bool:
@@ -123,47 +126,40 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     outside = len(drawn) > 6
     figure = Figure(figsize=(9.5 if outside else 7.5, 4.8), layout="constrained")
     axes = figure.subplots()
-    numbers = {curve.num_runs for curve in drawn}
+    most = max(curve.num_runs for curve in drawn)
     for curve, (colour, dash) in zip(drawn, _styles(drawn), strict=True):
-        _draw_curve(axes, curve, x, y, colour, dash, each_run=each_run, show_n=len(numbers) > 1)
+        _draw_curve(axes, curve, x, y, colour, dash, OPACITY / len(drawn) ** 0.5, each_run=each_run)
     y_title = UNITS[y][1] if y in UNITS else y.replace("_", " ")
     over = "seeds" if not averaged else f"seeds and {' and '.join(averaged)}"
-    n = f"n = {min(numbers)}" if len(numbers) == 1 else "n in brackets"
-    sure = "" if max(numbers) == 1 else ", band: 95 % confidence"
-    title = "one run each" if max(numbers) == 1 else f"mean over {over} ({n}){sure}"
+    title = "one run each" if most == 1 else f"mean over {over} of n runs, with 95 % confidence"
     axes.set(xlabel=X_TITLES[x], ylabel=y_title)
     axes.set_title(title, fontsize="medium")
     axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
     axes.margins(x=0.02)
     axes.grid(alpha=0.3)
-    if any(curve.labels for curve in drawn):
-        if outside:
-            figure.legend(loc="outside right upper", fontsize="small", frameon=False)
-        else:
-            axes.legend(loc="best", fontsize="small")
+    if outside:
+        figure.legend(loc="outside right upper", fontsize="small", frameon=False)
+    else:
+        axes.legend(loc="best", fontsize="small")
     return figure
 
 
-def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: str, *, each_run: bool, show_n: bool) -> None:
+def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: str, opacity: float, *, each_run: bool) -> None:
     x_scale, y_scale = (UNITS[name][0] if name in UNITS else 1 for name in (x, y))
-    name = ", ".join(f"{label} {_text(value)}" for label, value in curve.labels.items())
-    steps = "default" if x == "round" else "steps-post"
-    mean, half_width = y_scale * curve.mean, y_scale * curve.half_width
-    axes.plot(
-        x_scale * curve.x,
-        mean,
-        color=colour,
-        linestyle=dash,
-        drawstyle=steps,
-        label=f"{name} ({curve.num_runs})" if show_n else name,
-        marker="o" if curve.x.size == 1 else None,
-    )
+    look: dict[str, Any] = {"color": colour, "linestyle": dash, "drawstyle": "default" if x == "round" else "steps-post"}
+    points, mean, half_width = x_scale * curve.x, y_scale * curve.mean, y_scale * curve.half_width
+    axes.plot(points, mean, **look, label=_name(curve), marker="o" if points.size == 1 else None)
     if curve.num_runs > 1:
         step: Literal["post"] | None = None if x == "round" else "post"
-        axes.fill_between(x_scale * curve.x, mean - half_width, mean + half_width, step=step, color=colour, alpha=0.15, lw=0)
+        axes.fill_between(points, mean - half_width, mean + half_width, step=step, color=colour, alpha=opacity, linewidth=0)
     if each_run:
         for run_x, run_y in curve.runs:
-            axes.plot(x_scale * run_x, y_scale * run_y, color=colour, linestyle=dash, drawstyle=steps, lw=0.6, alpha=0.5)
+            axes.plot(x_scale * run_x, y_scale * run_y, **look, linewidth=0.6, alpha=0.5)
+
+
+def _name(curve: Curve) -> str:
+    labels = ", ".join(f"{label} {_text(value)}" for label, value in curve.labels.items())
+    return f"{labels or 'all runs'} (n={curve.num_runs})"
 
 
 def _styles(drawn: Sequence[Curve]) -> Iterator[tuple[object, str]]:

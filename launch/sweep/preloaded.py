@@ -1,0 +1,10 @@
+"""What all workers on this machine are forked from, once: their imports, which they then share."""
+
+import gc
+
+import sklearn.datasets  # noqa: F401  # the data set digits
+
+import dncfl.launch.reference
+import dncfl.server.global_model  # noqa: F401
+
+gc.freeze()  # nothing of it is garbage: looking would copy its memory in every worker, and take a second at the end

@@ -1,0 +1,167 @@
+"""Sweeps as commands: killed and resumed on real workers, against `dncfl simulate`, over sockets, and on Ray."""
+
+import importlib.util
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+
+from dncfl.launch.sweep.engines import ENGINES
+from tests.integration.processes import call, start, summary
+
+GRID = """
+clients = 3
+rounds = 2
+local_epochs = 1
+model = "small:linear"
+seeds = 2
+
+[axes]
+method = ["dnc", "nonanonymous"]
+snr = [1, 3]
+"""
+
+MODELS = """
+import os, signal
+from torch import nn
+
+
+def linear():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
+
+def broken():
+    raise ValueError("no such layer")
+
+
+def starved():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+NUM_RUNS = 8
+END_SECONDS = 5.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.py").write_text(MODELS)
+    (tmp_path / "grid.toml").write_text(GRID)
+    return tmp_path
+
+
+def finished_runs(sweep: Path) -> set[str]:
+    return {path.name for path in (sweep / "runs").glob("*") if path.suffix != ".new"}
+
+
+def stop_after(number: int, process: subprocess.Popen[str], sweep: Path, by: signal.Signals) -> int:
+    """Send a signal to a sweep after some runs, and to its whole group if it is Ctrl-C; all its processes must end."""
+    while process.poll() is None and len(finished_runs(sweep)) < number:
+        time.sleep(0.01)  # polls what another process writes
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(by)
+    if by == signal.SIGINT:
+        for child in family:
+            child.send_signal(by)
+    process.communicate(timeout=END_SECONDS)
+    _, alive = psutil.wait_procs(family, timeout=END_SECONDS)
+    assert not alive
+    return process.returncode
+
+
+def check_complete(sweep: Path) -> pl.DataFrame:
+    """Every run of the grid is there once, with all its rounds."""
+    assert len(finished_runs(sweep)) == NUM_RUNS
+    table = pl.read_parquet(sweep / "table.parquet")
+    keys = table.select("method", "snr", "seed", "round")
+    assert len(keys) == len(keys.unique()) == NUM_RUNS * 2
+    return table
+
+
+def test_killed_and_interrupted_and_resumed(folder: Path) -> None:
+    command, sweep = ("sweep", "grid.toml", "--out", "sweep", "--workers", 2), folder / "sweep"
+    assert stop_after(1, start(*command, cwd=folder), sweep, signal.SIGKILL) == -signal.SIGKILL
+    first = finished_runs(sweep)
+    assert 0 < len(first) < NUM_RUNS
+    assert stop_after(len(first) + 1, start(*command, cwd=folder), sweep, signal.SIGINT) == 128 + signal.SIGINT
+    second = finished_runs(sweep)
+    assert first < second
+    outcome = summary(*command, cwd=folder)
+    assert (outcome["runs_before"], outcome["runs_computed"]) == (len(second), NUM_RUNS - len(second))
+    table = check_complete(sweep)
+
+    (run,) = sweep.glob("runs/method=dnc,snr=1,seed=1-*")
+    simulated = summary("simulate", run / "config.toml", "--out", "simulated", cwd=folder)
+    same = table.filter(method="dnc", snr=1, seed=1)
+    assert same["accuracy"][-1] == simulated["final_accuracy"]
+    lines = (folder / "simulated" / "metrics.jsonl").read_text().splitlines()
+    assert same["loss"].to_list() == [json.loads(line)["loss"] for line in lines]
+
+    assert call("plot", "sweep", cwd=folder)[:2] == (0, "picture   sweep/accuracy-by-round.png\n")
+    assert (sweep / "accuracy-by-round.png").exists()
+
+
+def test_sockets_and_the_reference_agree_and_failures_are_listed(folder: Path) -> None:
+    cases = 'clients = 3\nrounds = 2\nlocal_epochs = 1\ncases = [{name = "good", model = "small:linear"}, '
+    (folder / "few.toml").write_text(cases + '{name = "bad", model = "small:broken"}]')
+    (folder / "more.toml").write_text(cases + '{name = "starved", model = "small:starved"}]')
+    exit_code, _, stderr = call("sweep", "few.toml", "--out", "sockets", "--engine", "sockets", cwd=folder)
+    assert exit_code == 15
+    assert "case=bad,seed=0: making the model small:broken failed: ValueError: no such layer" in stderr
+    exit_code, stdout, stderr = call("sweep", "more.toml", "--out", "looped", "--workers", 2, "--json", cwd=folder)
+    assert exit_code == 15
+    assert "1 runs failed, see looped/failures.jsonl; the same command tries again" in stderr
+    (failure,) = json.loads(stdout)["failures"]
+    assert failure["name"] == "case=starved,seed=0"
+    assert "killed" in failure["reason"]
+    by_sockets, by_loop = (pl.read_csv(folder / name / "table.csv") for name in ("sockets", "looped"))
+    assert by_sockets.drop("engine", "seconds").equals(by_loop.drop("engine", "seconds"))
+    assert set(by_sockets["engine"]) | set(by_loop["engine"]) == set(ENGINES) & {"sockets", "looped"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
+def test_on_ray_and_gone_on_with_elsewhere(folder: Path) -> None:
+    command, sweep = ("sweep", "grid.toml", "--out", "sweep", "--workers", 2), folder / "sweep"
+    process = start(*command, "--on", "ray", cwd=folder)
+    assert stop_after(2, process, sweep, signal.SIGTERM) == 128 + signal.SIGTERM
+    on_ray = pl.read_parquet(sweep / "table.parquet")
+    num_before = len(finished_runs(sweep))
+    assert 0 < num_before < NUM_RUNS
+    assert summary(*command, cwd=folder)["runs_before"] == num_before
+    table = check_complete(sweep)
+    assert table.filter(pl.col("run").is_in(on_ray["run"].unique().implode())).equals(on_ray)
+    name = on_ray["run"][0]
+    (config,) = sweep.glob(f"runs/{name}-*/config.toml")
+    simulated = summary("simulate", config, "--out", "simulated", cwd=folder)
+    assert on_ray.filter(run=name)["accuracy"][-1] == simulated["final_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sweep", "grid.toml"), "Missing option '--out'"),
+        (("sweep", "grid.toml", "--out", "a", "--engin", "looped"), "No such option '--engin'. Did you mean '--engine'?"),
+        (("sweep", "grid.toml", "--out", "a", "--on", "cloud"), "--on cloud: must be cores, ray or ray:ADDRESS"),
+        (("sweep", "nowhere.toml", "--out", "a"), "nowhere.toml: cannot be read: No such file or directory"),
+        (("sweep", "small.py", "--out", "a"), "small.py: not valid TOML"),
+    ],
+    ids=str,
+)
+def test_mistakes_leave_nothing(folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    before = set(folder.iterdir())
+    exit_code, stdout, stderr = call(*arguments, cwd=folder)
+    assert (exit_code, stdout) == (2, "")
+    assert message in stderr
+    assert "Traceback" not in stderr
+    assert set(folder.iterdir()) == before
+
+
+def test_where_ray_is_not_installed(folder: Path) -> None:
+    (folder / "ray.py").write_text("raise ModuleNotFoundError('no ray')")
+    exit_code, _, stderr = call("sweep", "grid.toml", "--out", "a", "--on", "ray", cwd=folder)
+    assert exit_code == 2
+    assert "--on ray: Ray is not installed here; pip install 'dncfl[ray]'" in stderr
