@@ -13,11 +13,11 @@ import tomli_w  # the standard library reads TOML but does not write it
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from dncfl.common.code import MIN_FIELD
 from dncfl.common.errors import ConfigError
 from dncfl.common.faults import AnyFault
 from dncfl.common.field import MAX_PRIME, PrimeField, smallest_prime
 from dncfl.common.methods import AnonymousVariant, Method, MethodName, method
+from dncfl.common.network_code import MIN_FIELD
 from dncfl.common.tasks.partition import Partition, parse_partition
 
 MAX_CLIENTS = 255

@@ -1,4 +1,4 @@
-"""The four ways to learn over bad links, behind one interface.
+"""The ways to learn over bad links, behind one interface.
 
 All of them move the model by θ ← a·θ + b·Σ_{m∈W} Q(Δθ_m), where W are the nodes whose messages the PS holds. They differ
 in a and b, in whether nodes relay, and in whether the links fail. Where W is empty, θ stays.
@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-MethodName = Literal["dnc", "qfl", "nonanonymous", "anonymous"]
+MethodName = Literal["dnc", "repetition", "qfl", "nonanonymous", "anonymous"]
 AnonymousVariant = Literal["models", "updates"]
+Relaying = Literal["coded", "repeated"]
+"""What nodes relay: codewords of the diversity network code, or messages as they came."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """One method. `weights(|W|, M)` gives a, the weight of the old model, and b, the weight of the summed updates."""
 
-    relays: bool
+    relays: Relaying | None
     perfect_links: bool
     repeats: bool
     weights: Callable[[int, int], tuple[float, float]]
@@ -39,17 +41,20 @@ def method(name: MethodName, anonymous_variant: AnonymousVariant) -> Method:
     """The method of a name.
 
     dnc            cooperation by the diversity network code; W is what can be decoded
+    repetition     cooperation without coding: relays repeat the messages that they heard
     qfl            quantised FL over perfect links: the ideal
     nonanonymous   the mean of the updates that arrived directly
     anonymous      the PS cannot tell who arrived and divides by M: a sum of `models`, or of `updates`
     """
     match name:
         case "dnc":
-            return Method(relays=True, perfect_links=False, repeats=True, weights=_mean_of_received)
+            return Method(relays="coded", perfect_links=False, repeats=True, weights=_mean_of_received)
+        case "repetition":
+            return Method(relays="repeated", perfect_links=False, repeats=True, weights=_mean_of_received)
         case "qfl":
-            return Method(relays=False, perfect_links=True, repeats=False, weights=_mean_of_received)
+            return Method(relays=None, perfect_links=True, repeats=False, weights=_mean_of_received)
         case "nonanonymous":
-            return Method(relays=False, perfect_links=False, repeats=False, weights=_mean_of_received)
+            return Method(relays=None, perfect_links=False, repeats=False, weights=_mean_of_received)
         case "anonymous":
             weights = _models_over_all if anonymous_variant == "models" else _updates_over_all
-            return Method(relays=False, perfect_links=False, repeats=False, weights=weights)
+            return Method(relays=None, perfect_links=False, repeats=False, weights=weights)

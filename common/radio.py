@@ -13,8 +13,8 @@ import xxhash  # a hash at the speed of memory, so that damaged frames are notic
 
 from dncfl.common import wire
 from dncfl.common.channel import Channel, DropLayer, Outcome
-from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import WireError
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Buffer, Payload
 
 DIGEST = 8
@@ -38,7 +38,7 @@ class Radio:
 
     def __init__(
         self,
-        code: DiversityNetworkCode,
+        code: NetworkCode,
         channel: Channel,
         station: int,
         num_symbols: int,

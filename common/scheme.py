@@ -5,13 +5,21 @@ from pathlib import Path
 from dncfl.common.channel import BernoulliChannel, Channel, PerfectChannel, RayleighChannel
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
+from dncfl.common.network_code import NetworkCode
+from dncfl.common.repetition import RepetitionCode
 from dncfl.common.trace import TraceChannel, read_trace
 
 
-def network_code(config: Config) -> DiversityNetworkCode:
+def network_code(config: Config) -> NetworkCode:
     """The code of a run; methods that do not relay have no relay slots."""
-    relay_slots = config.relay_slots if config.method_traits.relays else 0
-    return DiversityNetworkCode(config.clients, relay_slots, min_field=config.field)  # a prime, so p is just this
+    sizes = config.clients, config.relay_slots, config.field  # a prime, so p is just this
+    match config.method_traits.relays:
+        case "coded":
+            return DiversityNetworkCode(*sizes)
+        case "repeated":
+            return RepetitionCode(*sizes, num_levels=config.levels)
+        case None:
+            return DiversityNetworkCode(config.clients, 0, config.field)
 
 
 def channel(config: Config) -> Channel:

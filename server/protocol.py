@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from dncfl.common.channel import Outcome
-from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ProtocolError
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace, letters
 from dncfl.common.wire import Report
@@ -284,7 +284,7 @@ Action = (
 class ServerProtocol:
     """What the PS does next, given what has arrived."""
 
-    def __init__(self, config: Config, code: DiversityNetworkCode, rounds_done: int = 0) -> None:
+    def __init__(self, config: Config, code: NetworkCode, rounds_done: int = 0) -> None:
         """A run from its beginning, or after so many rounds."""
         self.state = State.JOINING
         self.num_stale = 0

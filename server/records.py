@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from dncfl.common.channel import Outcome
-from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.message import SIDE_SYMBOLS
-from dncfl.common.payload import bytes_per_symbol
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.trace import AttemptTrace
 
 
@@ -79,7 +78,7 @@ def local_figures(nodes: Sequence[LocalFigures], num_parameters: int) -> dict[st
     }
 
 
-def attempt_figures(attempts: Sequence[AttemptTrace], code: DiversityNetworkCode, num_parameters: int) -> dict[str, Any]:
+def attempt_figures(attempts: Sequence[AttemptTrace], code: NetworkCode, num_parameters: int) -> dict[str, Any]:
     """What a round record says of its attempts."""
     used = sum(attempt.relay_slots for attempt in attempts)
     saved = len(attempts) * code.relay_slots - used
@@ -87,7 +86,7 @@ def attempt_figures(attempts: Sequence[AttemptTrace], code: DiversityNetworkCode
         "attempts": len(attempts),
         "relay_slots": used,
         "relay_slots_saved": saved,
-        "bytes_saved": saved * code.num_clients * (SIDE_SYMBOLS + num_parameters) * bytes_per_symbol(code.p),
+        "bytes_saved": saved * code.num_clients * (SIDE_SYMBOLS + num_parameters) * code.bytes_per_codeword_symbol,
         **link_figures(attempts),
     }
 

@@ -57,6 +57,7 @@ def test_all_methods(tmp_path: Path, method: str, partition: str) -> None:
         (3, {"pe": 0.7, "rounds": 6, "early_stop": False}),
         (16, {"pe": 0.7, "rounds": 2, "relay_slots": 1, "max_attempts": 2}),
         (20, {"pe": 0.4, "rounds": 1, "bound": "adaptive", "partition": "dirichlet:0.5"}),
+        (3, {"pe": 0.7, "rounds": 6, "decode": "partial", "method": "repetition"}),
     ],
 )
 def test_repeats_partial_decodes_and_other_fields(tmp_path: Path, clients: int, options: dict[str, object]) -> None:

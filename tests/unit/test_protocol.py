@@ -24,7 +24,7 @@ from tests.unit.ether import Ether, Mishaps, message_of
 @given(
     clients=st.sampled_from([2, 3, 5, 8]),
     pe=st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0]),
-    method=st.sampled_from(["dnc", "qfl", "nonanonymous", "anonymous"]),
+    method=st.sampled_from(["dnc", "repetition", "qfl", "nonanonymous", "anonymous"]),
     decode=st.sampled_from(["all-heard", "partial"]),
     relay_slots=st.sampled_from([None, 0, 1]),
     early_stop=st.booleans(),
