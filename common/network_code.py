@@ -1,11 +1,11 @@
 """Network codes: what each node sends in each slot, and which equations the PS gets by it.
 
-There is one unknown per node; with most codes it is the node's message. A transmission that arrives is an equation over
+There is one unknown per node: its message, unless the code says otherwise. A transmission that arrives is an equation over
 GF(p) about the unknowns, whose coefficients the PS knows.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +37,10 @@ class NetworkCode(ABC):
 
     @abstractmethod
     def coefficients(self, sender: int, slot: int, messages: Collection[int]) -> Symbols:
-        """The M coefficients of what `sender` sends in `slot` when it holds `messages`, its own among them."""
+        """The M coefficients of what `sender` sends in `slot` when it holds `messages`, its own among them.
+
+        All are zero where the PS has no use for it.
+        """
 
     @abstractmethod
     def codewords(self, sender: int, messages: Mapping[int, Payload], slots: Sequence[int] | None = None) -> list[Payload]:
@@ -45,6 +48,22 @@ class NetworkCode(ABC):
 
         `slots` are some of the relay slots, all unless given.
         """
+
+    def unknown(self, node: int, messages: Mapping[int, Payload]) -> Payload:
+        """What the PS knows once it has solved for the unknown of `node`, which holds `messages`."""
+        return messages[node]
+
+    def counted(self, solved: Iterable[int], held: Mapping[int, Collection[int]]) -> tuple[int, ...]:
+        """W: the nodes whose updates count once some unknowns are solved for; `held` tells which messages each node holds."""
+        return tuple(solved)
+
+    def num_symbols(self, slot: int, message_symbols: int) -> int:
+        """How many symbols are sent in a slot, where a message has `message_symbols`."""
+        return message_symbols
+
+    def most_symbols(self, message_symbols: int) -> int:
+        """The largest number of symbols that are sent in any slot."""
+        return max(self.num_symbols(slot, message_symbols) for slot in (1, *self.all_relay_slots))
 
     @property
     def all_relay_slots(self) -> range:

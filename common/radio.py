@@ -95,7 +95,8 @@ class Radio:
             if of_all != _digest(*frames[1:4]):
                 self.num_damaged += 1
                 return Reception(header, Outcome.LOST, None)
-            payload = Payload.from_frames(frames[2], frames[3], self._code.p, self._num_symbols)
+            num_symbols = self._code.num_symbols(header.slot, self._num_symbols)
+            payload = Payload.from_frames(frames[2], frames[3], self._code.p, num_symbols)
         return Reception(header, outcome, payload)
 
 

@@ -1,15 +1,18 @@
 """What a configuration means for the radio: its network code and its channel."""
 
+from functools import lru_cache
 from pathlib import Path
 
 from dncfl.common.channel import BernoulliChannel, Channel, PerfectChannel, RayleighChannel
 from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.collaboration import CollaborativeRelaying
 from dncfl.common.config import Config
 from dncfl.common.network_code import NetworkCode
 from dncfl.common.repetition import RepetitionCode
 from dncfl.common.trace import TraceChannel, read_trace
 
 
+@lru_cache(maxsize=8)  # the weights of collaborative relaying take time
 def network_code(config: Config) -> NetworkCode:
     """The code of a run; methods that do not relay have no relay slots."""
     sizes = config.clients, config.relay_slots, config.field  # a prime, so p is just this
@@ -18,6 +21,8 @@ def network_code(config: Config) -> NetworkCode:
             return DiversityNetworkCode(*sizes)
         case "repeated":
             return RepetitionCode(*sizes, num_levels=config.levels)
+        case "summed":
+            return CollaborativeRelaying(config.outage, config.levels, config.field)
         case None:
             return DiversityNetworkCode(config.clients, 0, config.field)
 

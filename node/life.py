@@ -159,7 +159,7 @@ class Life:
         self._hear_server(welcome)
         self._peers.expect_frames_of(2 * num_symbols)
         self._num_levels = config.levels
-        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, num_symbols))
+        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, code.most_symbols(num_symbols)))
         self._uplink.listen(reserved)
         self._send(wire.Loaded(node=self._node))
         await self._meet_faults("after-join", 0)

@@ -23,9 +23,9 @@ class RoundRecord:
     train_loss: float
     """mean over the nodes of the loss in their last local epoch"""
     recovered: tuple[int, ...]
-    """W: the nodes whose messages the PS used"""
+    """W: the nodes whose updates the PS used; with colrel those that were part of some sum that arrived"""
     direct: tuple[int, ...]
-    """the nodes whose slot-1 message the PS heard itself"""
+    """the nodes whose slot-1 message the PS heard itself; colrel makes no use of these"""
     attempts: int
     relay_slots: int
     """relay slots used, over all attempts"""
@@ -34,7 +34,7 @@ class RoundRecord:
     bytes_saved: int
     """bytes of the symbols in the codewords that were left out, without headers and escapes"""
     rank: int
-    """independent equations at the PS"""
+    """independent equations at the PS; with colrel the sums that arrived"""
     transmissions: dict[str, int]
     """over all links and slots: sent = delivered + erased + lost"""
     suspects: tuple[int, ...]
@@ -82,11 +82,12 @@ def attempt_figures(attempts: Sequence[AttemptTrace], code: NetworkCode, num_par
     """What a round record says of its attempts."""
     used = sum(attempt.relay_slots for attempt in attempts)
     saved = len(attempts) * code.relay_slots - used
+    relayed = code.num_symbols(2, SIDE_SYMBOLS + num_parameters)
     return {
         "attempts": len(attempts),
         "relay_slots": used,
         "relay_slots_saved": saved,
-        "bytes_saved": saved * code.num_clients * (SIDE_SYMBOLS + num_parameters) * code.bytes_per_codeword_symbol,
+        "bytes_saved": saved * code.num_clients * relayed * code.bytes_per_codeword_symbol,
         **link_figures(attempts),
     }
 

@@ -71,9 +71,9 @@ class UntestedModel:
     def num_parameters(self) -> int:
         return self.theta.size
 
-    def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
+    def step(self, payloads: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
         started = perf_counter()
-        theta = aggregate(self._config, self.theta, messages, round)
+        theta = aggregate(self._config, self.theta, payloads, round)
         return Step(theta=theta, accuracy=0.0, loss=0.0, aggregate_seconds=perf_counter() - started, evaluate_seconds=0.0)
 
 
