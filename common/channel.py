@@ -112,6 +112,7 @@ def fading_threshold(snr: Real, rate: Real) -> Real:
     return (2 ** (2 * rate) - 1) / snr
 
 
-def outage_probability(snr: float, rate: float, sigma2: float = 1.0) -> float:
-    """P_e = 1 - exp(-g / 2σ²) of one Rayleigh link (section II-B of the letter)."""
-    return float(-np.expm1(-fading_threshold(snr, rate) / (2 * sigma2)))
+def outage_probability(snr: Real, rate: Real, sigma2: Real | float = 1.0) -> Real:
+    """P_e = 1 - exp(-g / 2σ²) of a Rayleigh link, or of each (section II-B of the letter)."""
+    outage: Real = -np.expm1(-fading_threshold(snr, rate) / (2 * sigma2))
+    return outage

@@ -13,11 +13,13 @@ import tomli_w  # the standard library reads TOML but does not write it
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from dncfl.common.code import MIN_FIELD
+from dncfl.common.channel import outage_probability
 from dncfl.common.errors import ConfigError
 from dncfl.common.faults import AnyFault
 from dncfl.common.field import MAX_PRIME, PrimeField, smallest_prime
 from dncfl.common.methods import AnonymousVariant, Method, MethodName, method
+from dncfl.common.network_code import MIN_FIELD
+from dncfl.common.relay_weights import MIN_PATH, cut_off
 from dncfl.common.tasks.partition import Partition, parse_partition
 
 MAX_CLIENTS = 255
@@ -103,7 +105,9 @@ class Config(BaseModel):
         description="prime p of the field GF(p); the smallest possible unless given",
     )
     relay_slots: int = Field(
-        default_factory=lambda data: data["clients"] - 1, ge=0, description="relay slots after slot 1; M-1 unless given"
+        default_factory=lambda data: 1 if data["method"] == "colrel" else data["clients"] - 1,
+        ge=0,
+        description="relay slots after slot 1; M-1 unless given, and always 1 with colrel",
     )
     early_stop: bool = Field(True, description="send a relay slot only when the slots before it were not enough")
     decode: Literal["all-heard", "partial"] = Field(
@@ -191,7 +195,18 @@ class Config(BaseModel):
             raise ConfigError(f"channel = {self.channel!r}: the trace channel and trace = FILE need each other")
         for name in (*FADING, "pe"):
             self._check_links(name)
+        if self.method == "colrel":
+            self._check_relaying()
         return self
+
+    def _check_relaying(self) -> None:
+        if self.relay_slots != 1:
+            raise ConfigError(f"relay_slots = {self.relay_slots}: colrel has 1 relay slot")
+        if nodes := cut_off(self.outage):
+            raise ConfigError(
+                f"method = 'colrel': node {nodes[0]} reaches the PS on no path, of its own or through another node, with "
+                f"a probability of {MIN_PATH:g} or more: no weights can make up for that"
+            )
 
     def _check_links(self, name: str) -> None:
         value: float | LinkTable | None = getattr(self, name)
@@ -214,6 +229,15 @@ class Config(BaseModel):
                 f"{name}: must give {self.clients} rows of {self.clients} for nodes and {self.clients} for server"
             )
         return np.hstack([np.array(value.nodes), np.array(value.server)[:, None]])
+
+    @property
+    def outage(self) -> NDArray[np.float64]:
+        """The outage probability of each link, M × (M + 1) as `per_link`; for recorded links by snr, rate and sigma2."""
+        if self.method_traits.perfect_links or self.channel == "perfect":
+            return np.zeros((self.clients, self.clients + 1))
+        if self.pe is not None:
+            return self.per_link("pe")
+        return outage_probability(*(self.per_link(name) for name in FADING))
 
     @property
     def method_traits(self) -> Method:

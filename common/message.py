@@ -46,11 +46,12 @@ def encode_message(update: QuantisedUpdate, p: int, *, round: int, sender: int) 
 
 
 def is_intact(message: Payload, *, round: int, sender: int, num_levels: int) -> bool:
-    """Whether a message matches its checksum: what every receiver can tell before it passes the message on."""
-    symbols, kind = message.symbols, level_type(num_levels)
-    if (side := _side_of(symbols)) is None or (symbols.dtype != kind and int(symbols.max()) > np.iinfo(kind).max):
+    """Whether a message proves itself: what every receiver can tell before it passes the message on."""
+    try:
+        decode_message(message, round=round, sender=sender, num_levels=num_levels)
+    except ChecksumError:
         return False
-    return _matches(side, symbols[SIDE_SYMBOLS:].astype(kind, copy=False), round, sender)
+    return True
 
 
 def decode_message(message: Payload, *, round: int, sender: int, num_levels: int) -> QuantisedUpdate:
@@ -65,9 +66,17 @@ def decode_message(message: Payload, *, round: int, sender: int, num_levels: int
     levels = levels.astype(level_type(num_levels), copy=False)
     if not _matches(side, levels, round, sender):
         raise ChecksumError(f"{where} does not match its checksum")
-    num_samples, bound = _SIDE.unpack_from(side)
-    if not 0 < bound < np.inf:
-        raise ChecksumError(f"{where} holds the quantiser bound {bound}: must be positive and finite")
+    update = read_message(message, num_levels)
+    if not 0 < update.bound < np.inf:
+        raise ChecksumError(f"{where} holds the quantiser bound {update.bound}: must be positive and finite")
+    return update
+
+
+def read_message(message: Payload, num_levels: int) -> QuantisedUpdate:
+    """The update in a message that is known to be intact."""
+    symbols = message.symbols
+    num_samples, bound = _SIDE.unpack_from(symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes())
+    levels: Levels = symbols[SIDE_SYMBOLS:].astype(level_type(num_levels), copy=False)
     return QuantisedUpdate(levels=levels, bound=bound, num_samples=num_samples)
 
 

@@ -13,8 +13,8 @@ import xxhash  # a hash at the speed of memory, so that damaged frames are notic
 
 from dncfl.common import wire
 from dncfl.common.channel import Channel, DropLayer, Outcome
-from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import WireError
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Buffer, Payload
 
 DIGEST = 8
@@ -38,7 +38,7 @@ class Radio:
 
     def __init__(
         self,
-        code: DiversityNetworkCode,
+        code: NetworkCode,
         channel: Channel,
         station: int,
         num_symbols: int,
@@ -95,7 +95,8 @@ class Radio:
             if of_all != _digest(*frames[1:4]):
                 self.num_damaged += 1
                 return Reception(header, Outcome.LOST, None)
-            payload = Payload.from_frames(frames[2], frames[3], self._code.p, self._num_symbols)
+            num_symbols = self._code.num_symbols(header.slot, self._num_symbols)
+            payload = Payload.from_frames(frames[2], frames[3], self._code.p, num_symbols)
         return Reception(header, outcome, payload)
 
 

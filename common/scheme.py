@@ -1,21 +1,30 @@
 """What a configuration means for the radio: its network code and its channel."""
 
+from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dncfl.common.channel import BernoulliChannel, Channel, PerfectChannel, RayleighChannel, outage_probability
+from dncfl.common.channel import BernoulliChannel, Channel, PerfectChannel, RayleighChannel
 from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.collaboration import CollaborativeRelaying
 from dncfl.common.config import Config
-from dncfl.common.errors import ConfigError
+from dncfl.common.network_code import NetworkCode
+from dncfl.common.repetition import RepetitionCode
 from dncfl.common.trace import TraceChannel, read_trace
 
 
-def network_code(config: Config) -> DiversityNetworkCode:
+@lru_cache(maxsize=8)  # the weights of collaborative relaying take time
+def network_code(config: Config) -> NetworkCode:
     """The code of a run; methods that do not relay have no relay slots."""
-    relay_slots = config.relay_slots if config.method_traits.relays else 0
-    return DiversityNetworkCode(config.clients, relay_slots, min_field=config.field)  # a prime, so p is just this
+    sizes = config.clients, config.relay_slots, config.field  # a prime, so p is just this
+    match config.method_traits.relays:
+        case "coded":
+            return DiversityNetworkCode(*sizes)
+        case "repeated":
+            return RepetitionCode(*sizes, num_levels=config.levels)
+        case "summed":
+            return CollaborativeRelaying(config.outage, config.levels, config.field)
+        case None:
+            return DiversityNetworkCode(config.clients, 0, config.field)
 
 
 def channel(config: Config) -> Channel:
@@ -29,19 +38,3 @@ def channel(config: Config) -> Channel:
     return RayleighChannel(
         config.seed, snr=config.per_link("snr"), rate=config.per_link("rate"), sigma2=config.per_link("sigma2")
     )
-
-
-def link_outage(config: Config) -> NDArray[np.float64]:
-    """The outage probability of each link: M × (M + 1), q_mk and, in the last column, q_m towards the PS.
-
-    Raises ConfigError for links out of a recorded trace, which have none.
-    """
-    if config.method_traits.perfect_links or config.channel == "perfect":
-        return np.zeros((config.clients, config.clients + 1))
-    if config.trace is not None:
-        raise ConfigError("channel = 'trace': recorded links have no outage probability; give pe or snr")
-    if config.channel == "bernoulli":
-        return config.per_link("pe")
-    fading = (config.per_link(name) for name in ("snr", "rate", "sigma2"))
-    outage: NDArray[np.float64] = np.vectorize(outage_probability)(*fading)
-    return outage

@@ -64,7 +64,7 @@ def _draw_accuracy(axes: Axes, rounds: list[int], accuracy: list[float]) -> None
 
 def _draw_recovered(axes: Axes, records: Sequence[RoundRecord], num_clients: int) -> None:
     rounds = [record.round for record in records]
-    direct = [len(record.direct) for record in records]
+    direct = [len(set(record.recovered) & set(record.direct)) for record in records]
     relayed = [len(set(record.recovered) - set(record.direct)) for record in records]
     axes.bar(rounds, direct, label="heard directly", color="tab:blue")
     axes.bar(rounds, relayed, bottom=direct, label="recovered through relays", color="tab:orange")

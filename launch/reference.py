@@ -16,7 +16,7 @@ from dncfl.common.channel import Channel, Outcome
 from dncfl.common.config import Config
 from dncfl.common.errors import DataError
 from dncfl.common.field import PrimeField, determined
-from dncfl.common.payload import Symbols
+from dncfl.common.payload import Payload, Symbols
 from dncfl.common.scheme import network_code
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace
 from dncfl.node.trainer import LocalUpdate, local_trainers
@@ -53,7 +53,8 @@ def round_outcome(
     decode_seconds: float,
 ) -> tuple[Step, RoundRecord]:
     """What a round's communication makes of the updates (by node) of those who are present: a step of θ, and its record."""
-    step = model.step({m: updates[m].message for m in communication.recovered}, communication.round)
+    payloads = communication.received({m: update.message for m, update in updates.items()})
+    step = model.step(payloads, communication.round)
     seconds = {
         "training": sum(update.train_seconds for update in updates.values()),
         "quantise": sum(update.encode_seconds for update in updates.values()),
@@ -126,7 +127,7 @@ class Communication:
         self._take_slot_1(heard, direct)
         used = []
         for slot in self.code.all_relay_slots:
-            if self._config.early_stop and not needs_relays(self.present, self.recovered):
+            if self._config.early_stop and not needs_relays(self.present, self.solved):
                 break
             used.append(links.delivers(**place, slot=slot, receiver=num_clients))
             self._take_relay_slot(slot, used[-1])
@@ -144,7 +145,7 @@ class Communication:
             self._take_relay_slot(slot, delivered)
         self.traces.append(trace)
         transmitted = {m for m, row in enumerate(trace.slot1) if set(row) - {Outcome.LOST.value, NOT_LISTENED}}
-        self.present = tuple(sorted(transmitted.union(self.present, self.recovered)))
+        self.present = tuple(sorted(transmitted.union(self.present, self.solved)))
 
     def _take_slot_1(self, heard: Flags, direct: Flags) -> None:
         self._held |= heard
@@ -169,16 +170,29 @@ class Communication:
         return len(self._reduced)
 
     @property
-    def recovered(self) -> tuple[int, ...]:
-        """W: the messages that these equations determine, but for those that were refused."""
+    def solved(self) -> tuple[int, ...]:
+        """The unknowns that these equations determine, but for those that were refused."""
         refused = self.traces[-1].refused if self.traces else ()
         return tuple(z for z in determined(self._reduced) if z not in refused)
+
+    @property
+    def recovered(self) -> tuple[int, ...]:
+        """W: the nodes whose updates count."""
+        return self.code.counted(self.solved, {m: self._held_by(m) for m in self.solved})
+
+    def received(self, messages: Mapping[int, Payload]) -> dict[int, Payload]:
+        """What the PS gets of each node, when those that are present made these messages."""
+        return {m: self.code.unknown(m, {z: messages[z] for z in self._held_by(m)}) for m in self.solved}
+
+    def _held_by(self, node: int) -> list[int]:
+        held: list[int] = np.flatnonzero(self._held[:, node]).tolist()
+        return held
 
     @property
     def must_repeat(self) -> bool:
         """Whether the decode policy asks for another attempt."""
         involved = np.flatnonzero(self._equations.any(axis=0)).tolist()
-        return must_repeat(self._config, len(self.traces), involved, self.recovered)
+        return must_repeat(self._config, len(self.traces), involved, self.solved)
 
     def _trace(self, heard: Flags, direct: Flags, relayed: Flags) -> AttemptTrace:
         between = _letters(heard)

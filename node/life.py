@@ -22,12 +22,12 @@ import zmq
 
 from dncfl.common import wire
 from dncfl.common.channel import Outcome
-from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
 from dncfl.common.faults import SLOWER, Fault, FaultInjector, Injected, seconds_of
 from dncfl.common.limits import ensure_files, files_of_node
 from dncfl.common.message import SIDE_SYMBOLS, is_intact
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
@@ -159,7 +159,7 @@ class Life:
         self._hear_server(welcome)
         self._peers.expect_frames_of(2 * num_symbols)
         self._num_levels = config.levels
-        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, num_symbols))
+        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, code.most_symbols(num_symbols)))
         self._uplink.listen(reserved)
         self._send(wire.Loaded(node=self._node))
         await self._meet_faults("after-join", 0)
@@ -227,7 +227,7 @@ class Life:
         if self._edition and due <= self._hearers:
             self._send(wire.Connected(node=self._node, edition=self._edition))
 
-    async def _follow(self, node_protocol: NodeProtocol, code: DiversityNetworkCode, radio: Radio, trainer: Trainer) -> None:
+    async def _follow(self, node_protocol: NodeProtocol, code: NetworkCode, radio: Radio, trainer: Trainer) -> None:
         """The rounds: each event leads to actions, one after the other."""
         while True:
             event = await self._events.get()
@@ -317,9 +317,7 @@ class Life:
                 case _:
                     self._spoil.append(fault)
 
-    async def _combine(
-        self, code: DiversityNetworkCode, messages: Mapping[int, Payload], slots: Sequence[int]
-    ) -> list[Payload]:
+    async def _combine(self, code: NetworkCode, messages: Mapping[int, Payload], slots: Sequence[int]) -> list[Payload]:
         """The codewords of some relay slots; few symbols are sooner combined than a thread is woken."""
         if len(slots) * sum(map(len, messages.values())) < WORTH_A_THREAD:
             return code.codewords(self._node, messages, slots)

@@ -1,4 +1,4 @@
-"""The new global model from what was recovered: exact sums of integer levels, scaled once, in no order of arrival."""
+"""The new global model from what the PS has got: exact sums of integer levels, scaled once, in no order of arrival."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,13 @@ import numpy as np
 
 from dncfl.common.compiled import compiled
 from dncfl.common.config import Config
+from dncfl.common.errors import ChecksumError
 from dncfl.common.message import QuantisedUpdate, decode_message
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Quantiser
 from dncfl.common.tasks.model import Vector
 from dncfl.common.threads import each, in_parts
+from dncfl.common.weighted_sum import decode_sum
 
 BLOCK = 2**16
 """Parameters per step, so that their sums stay in the processor's cache."""
@@ -28,14 +30,42 @@ def _add_update(sums, step, offset, weight, total):  # type: ignore[no-untyped-d
         total[x] += weight * (step * sums[x] - offset)
 
 
-def aggregate(config: Config, theta: Vector, messages: Mapping[int, Payload], round: int) -> Vector:
-    """θ after a round: a·θ + b·Σ_{m∈W} Q(Δθ_m) by the method's weights; θ itself when W is empty.
+def proves_itself(config: Config, payload: Payload, *, round: int, sender: int) -> bool:
+    """Whether a payload is a message of `sender`, or its weighted sum, whichever the method aggregates."""
+    try:
+        if config.method_traits.relays == "summed":
+            decode_sum(payload, round=round, sender=sender)
+        else:
+            decode_message(payload, round=round, sender=sender, num_levels=config.levels)
+    except ChecksumError:
+        return False
+    return True
 
-    Raises ChecksumError when a message does not prove itself.
+
+def aggregate(config: Config, theta: Vector, payloads: Mapping[int, Payload], round: int) -> Vector:
+    """θ after a round, by the method's weights a and b; θ itself when there are no payloads.
+
+    payloads: messages by node, for a·θ + b·Σ_m Q(Δθ_m), or weighted sums by node, for a·θ + b·Σ_m s_m.
+
+    Raises ChecksumError when a payload does not prove itself.
     """
-    if not messages:
+    if not payloads:
         return theta
+    add = _add_sums if config.method_traits.relays == "summed" else _add_messages
+    return add(config, theta, payloads, round)
 
+
+def _add_sums(config: Config, theta: Vector, sums: Mapping[int, Payload], round: int) -> Vector:
+    """In doubles and in the order of the nodes, so that no rounding depends on the order of arrival."""
+    model_weight, sum_weight = config.method_traits.weights(len(sums), config.clients)
+    total = np.zeros(theta.size)
+    for sender in sorted(sums):
+        total += decode_sum(sums[sender], round=round, sender=sender)
+    new: Vector = (model_weight * theta.astype(np.float64) + sum_weight * total).astype(np.float32)
+    return new
+
+
+def _add_messages(config: Config, theta: Vector, messages: Mapping[int, Payload], round: int) -> Vector:
     def decode(sender: int) -> QuantisedUpdate:
         return decode_message(messages[sender], round=round, sender=sender, num_levels=config.levels)
 

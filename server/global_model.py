@@ -40,8 +40,8 @@ class Model(Protocol):
     def take(self, step: Step, round: int) -> None:
         """Make the step of a round."""
 
-    def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = ...) -> Step:
-        """A new θ by the recovered messages of a round, tested; the model takes it by `take`."""
+    def step(self, payloads: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = ...) -> Step:
+        """A new θ by what the PS got in a round, see `aggregate`, tested; the model takes it by `take`."""
 
 
 class GlobalModel:
@@ -62,14 +62,14 @@ class GlobalModel:
         """Make the step of a round."""
         self.theta, self.rounds_done = step.theta, round
 
-    def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
-        """A new θ by the recovered messages of a round, tested; the model takes it by `take`.
+    def step(self, payloads: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
+        """A new θ by what the PS got in a round, see `aggregate`, tested; the model takes it by `take`.
 
         `before_batch` may end it by raising TrainingStopped. Raises ChecksumError for a damaged message, ModelError when the
         model raises an error.
         """
         started = perf_counter()
-        theta = aggregate(self._config, self.theta, messages, round)
+        theta = aggregate(self._config, self.theta, payloads, round)
         aggregated = perf_counter()
         load_vector(self._model, theta)
         with model_errors(f"evaluation after round {round}", but=TrainingStopped):

@@ -26,9 +26,9 @@ import zmq
 
 from dncfl.common import wire
 from dncfl.common.config import Config
-from dncfl.common.errors import ChecksumError, DncflError, NodeFailed, WireError
+from dncfl.common.errors import DncflError, NodeFailed, WireError
 from dncfl.common.faults import FaultInjector, seconds_of
-from dncfl.common.message import SIDE_SYMBOLS, decode_message
+from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
@@ -39,6 +39,7 @@ from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
 from dncfl.server import protocol
+from dncfl.server.aggregation import proves_itself
 from dncfl.server.global_model import Model
 from dncfl.server.liveness import Liveness
 from dncfl.server.observer import Observer
@@ -121,7 +122,7 @@ class ServerProcess:
             self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
             self._control.queue_at_most(MOST_QUEUED)
             self._downlink.queue_at_most(queue_for(DOWNLINK_AT_ONCE, 4 * self._model.num_parameters))
-            self._uplink.expect_frames_of(2 * self._num_symbols)
+            self._uplink.expect_frames_of(2 * self._code.most_symbols(self._num_symbols))
             self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
             control_port = self._control.bind(host, port)
             self._downlink_port = self._downlink.bind(host, downlink_port)
@@ -266,17 +267,13 @@ class ServerProcess:
         return traffic
 
     def _decode(self, action: protocol.CloseRound) -> Verdict:
-        """The messages of a round that can be trusted, and who cannot; in a thread of its own."""
+        """What can be trusted of what a round's equations determine, and who cannot; in a thread of its own."""
 
-        def proves_itself(sender: int, message: Payload) -> bool:
-            try:
-                decode_message(message, round=action.round, sender=sender, num_levels=self._config.levels)
-            except ChecksumError:
-                return False
-            return True
+        def proof(sender: int, payload: Payload) -> bool:
+            return proves_itself(self._config, payload, round=action.round, sender=sender)
 
         rng = np.random.default_rng()  # no node can foresee its draws, and no result depends on them
-        return verify(action.decoder.equations, self._config.clients, self._code.p, proves_itself, rng)
+        return verify(action.decoder.equations, self._config.clients, self._code.p, proof, rng)
 
     def _warn_of_suspects(self, round: int, verdict: Verdict) -> None:
         if verdict.suspects:
@@ -300,7 +297,7 @@ class ServerProcess:
         record = RoundRecord(
             round=action.round,
             **asdict(step.test),
-            recovered=tuple(messages),
+            recovered=self._code.counted(messages, action.held),
             direct=tuple(m for m in action.direct if m not in damaged),
             rank=action.decoder.rank,
             suspects=verdict.suspects,

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from dncfl.common.channel import Outcome
-from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import Config
 from dncfl.common.errors import ProtocolError
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace, letters
 from dncfl.common.wire import Report
@@ -248,6 +248,8 @@ class CloseRound:
     round: int
     decoder: Decoder = field(repr=False)
     direct: tuple[int, ...]
+    held: Mapping[int, frozenset[int]] = field(repr=False)
+    """which messages each node held, as it reported"""
     attempts: tuple[AttemptTrace, ...] = field(repr=False)
     reports: tuple[Report, ...] = field(repr=False)
     final: bool = False
@@ -284,7 +286,7 @@ Action = (
 class ServerProtocol:
     """What the PS does next, given what has arrived."""
 
-    def __init__(self, config: Config, code: DiversityNetworkCode, rounds_done: int = 0) -> None:
+    def __init__(self, config: Config, code: NetworkCode, rounds_done: int = 0) -> None:
         """A run from its beginning, or after so many rounds."""
         self.state = State.JOINING
         self.num_stale = 0
@@ -463,7 +465,8 @@ class ServerProtocol:
         self._slots[event.sender, event.slot] = event.outcome
         if event.payload is not None:
             coefficients = self._code.coefficients(event.sender, event.slot, event.messages)
-            self._decoder.add(Equation(event.sender, event.slot, event.attempt, coefficients, event.payload))
+            if coefficients.any():
+                self._decoder.add(Equation(event.sender, event.slot, event.attempt, coefficients, event.payload))
             if event.slot == 1:
                 self._direct.add(event.sender)
 
@@ -504,7 +507,8 @@ class ServerProtocol:
         self.state = State.CLOSING
         reports = tuple(self._reports[m] for m in sorted(self._reports))
         direct = tuple(sorted(self._direct))
-        return CloseRound(self._round, self._decoder, direct, (*self._traces, self._trace()), reports, final)
+        held = {m: frozenset(messages) for m, messages in self._held.items()}
+        return CloseRound(self._round, self._decoder, direct, held, (*self._traces, self._trace()), reports, final)
 
     def _ask_for_more(self, event: RoundDoubted) -> list[Action]:
         """Where equations contradict each other, more of them may tell which are wrong.

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from dncfl.common.channel import Outcome
-from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.message import SIDE_SYMBOLS
-from dncfl.common.payload import bytes_per_symbol
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.trace import AttemptTrace
 
 
@@ -26,9 +25,9 @@ class RoundRecord:
     train_loss: float
     """mean over the nodes of the loss in their last local epoch"""
     recovered: tuple[int, ...]
-    """W: the nodes whose messages the PS used"""
+    """W: the nodes whose updates the PS used; with colrel those that were part of some sum that arrived"""
     direct: tuple[int, ...]
-    """the nodes whose slot-1 message the PS heard itself"""
+    """the nodes whose slot-1 message the PS heard itself; colrel makes no use of these"""
     attempts: int
     relay_slots: int
     """relay slots used, over all attempts"""
@@ -37,7 +36,7 @@ class RoundRecord:
     bytes_saved: int
     """bytes of the symbols in the codewords that were left out, without headers and escapes"""
     rank: int
-    """independent equations at the PS"""
+    """independent equations at the PS; with colrel the sums that arrived"""
     transmissions: dict[str, int]
     """over all links and slots: sent = delivered + erased + lost"""
     suspects: tuple[int, ...]
@@ -81,15 +80,16 @@ def local_figures(nodes: Sequence[LocalFigures], num_parameters: int) -> dict[st
     }
 
 
-def attempt_figures(attempts: Sequence[AttemptTrace], code: DiversityNetworkCode, num_parameters: int) -> dict[str, Any]:
+def attempt_figures(attempts: Sequence[AttemptTrace], code: NetworkCode, num_parameters: int) -> dict[str, Any]:
     """What a round record says of its attempts."""
     used = sum(attempt.relay_slots for attempt in attempts)
     saved = len(attempts) * code.relay_slots - used
+    relayed = code.num_symbols(2, SIDE_SYMBOLS + num_parameters)
     return {
         "attempts": len(attempts),
         "relay_slots": used,
         "relay_slots_saved": saved,
-        "bytes_saved": saved * code.num_clients * (SIDE_SYMBOLS + num_parameters) * bytes_per_symbol(code.p),
+        "bytes_saved": saved * code.num_clients * relayed * code.bytes_per_codeword_symbol,
         **link_figures(attempts),
     }
 

@@ -72,9 +72,9 @@ class UntestedModel:
     def num_parameters(self) -> int:
         return self.theta.size
 
-    def step(self, messages: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
+    def step(self, payloads: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
         started = perf_counter()
-        theta = aggregate(self._config, self.theta, messages, round)
+        theta = aggregate(self._config, self.theta, payloads, round)
         untested = Evaluation(accuracy=0.0, loss=0.0, recall=())
         return Step(theta=theta, test=untested, aggregate_seconds=perf_counter() - started, evaluate_seconds=0.0)
 

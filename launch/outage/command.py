@@ -34,7 +34,6 @@ def outage(config_file: Path | None, trials: int, out: Path | None, json_output:
     with gone_at_signal():
         from rich.console import Console
 
-        from dncfl.common.scheme import link_outage, network_code
         from dncfl.launch.outage.network import Network
         from dncfl.launch.outage.report import as_json, as_text, write_csv
         from dncfl.launch.outage.study import study
@@ -42,7 +41,7 @@ def outage(config_file: Path | None, trials: int, out: Path | None, json_output:
         if out is not None:
             from dncfl.launch.outage.picture import draw
 
-    networks = [Network(network_code(config), link_outage(config)) for config in configs]
+    networks = [Network.of(config) for config in configs]
     console = Console(stderr=True)
     with console.status("getting ready") as status:
         points = study(networks, trials, configs[0].seed, status.update)

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.config import Config
+from dncfl.common.errors import ConfigError
 from dncfl.common.payload import Symbols
+from dncfl.common.scheme import network_code
 
 Floats = NDArray[np.float64]
 MethodName = Literal["exact", "Monte Carlo", "rare-event sampling"]
@@ -25,6 +28,16 @@ class Network:
 
     code: DiversityNetworkCode
     outage: Floats
+
+    @classmethod
+    def of(cls, config: Config) -> "Network":
+        """The network of a configuration. Raises ConfigError for recorded links, and for relays that do not code."""
+        if config.trace is not None:
+            raise ConfigError("channel = 'trace': recorded links have no outage probability; give pe or snr")
+        code = network_code(config)
+        if not isinstance(code, DiversityNetworkCode):
+            raise ConfigError(f"method = {config.method}: its relays do not use the diversity network code; must be dnc")
+        return cls(code, config.outage)
 
     @property
     def num_clients(self) -> int:

@@ -6,10 +6,13 @@ First the labels, then what a row is about (seed, run, engine, round), then the 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+import numpy as np
 import polars as pl  # tables that read and write Parquet and CSV by themselves, in one package
 
 from dncfl.common.message import SIDE_SYMBOLS
-from dncfl.common.payload import bytes_per_symbol
+from dncfl.common.quantiser import level_type
+from dncfl.common.scheme import network_code
+from dncfl.common.tasks.partition import NUM_CLASSES
 from dncfl.launch.sweep.jobs import Finished
 from dncfl.launch.sweep.runs import Label
 from dncfl.server.records import RoundRecord
@@ -18,6 +21,8 @@ PLACE = ("seed", "run", "engine", "round")
 FIGURES = {
     "accuracy": "test accuracy after the round, 0..1",
     "loss": "mean test cross-entropy after the round",
+    "worst_recall": "recall of the class that is recognised least",
+    **{f"recall_{label}": f"share of the test samples of class {label} that are recognised" for label in range(NUM_CLASSES)},
     "train_loss": "mean over the nodes of the loss in their last local epoch",
     "num_recovered": "|W|, the nodes whose messages the PS used",
     "num_direct": "nodes whose slot-1 message the PS heard itself",
@@ -30,8 +35,8 @@ FIGURES = {
     "erased": "transmissions that the channel erased",
     "lost": "transmissions that never came",
     "slots": "air time since the start: attempts and relay slots of this and all earlier rounds",
-    "bytes": "symbols sent since the start, in bytes: in each slot every one of the M nodes sends d + side symbols once, "
-    "however many listen; headers, escapes and the downlink are not counted, nor what a node that is gone leaves out",
+    "bytes": "symbols sent since the start, in bytes: every node sends its message in slot 1 and what it relays in each relay "
+    "slot, once, however many listen; headers, escapes and the downlink are not counted; a node that is gone counts on",
     "seconds": "what the round took",
 }
 
@@ -63,22 +68,28 @@ def _label_column(name: str, labels: Sequence[Label | None], lengths: Sequence[i
 
 def _rows(finished: Finished) -> Iterator[dict[str, Label]]:
     config, records = finished.run.config, finished.records
-    bytes_per_slot = config.clients * (SIDE_SYMBOLS + finished.num_parameters) * bytes_per_symbol(config.field)
-    airtime = accumulate(record.attempts + record.relay_slots for record in records)
-    for record, slots in zip(records, airtime, strict=True):
+    code, symbols = network_code(config), SIDE_SYMBOLS + finished.num_parameters
+    message = config.clients * symbols * np.dtype(level_type(config.levels)).itemsize
+    relayed = config.clients * code.num_symbols(2, symbols) * code.bytes_per_codeword_symbol
+    slots = accumulate(record.attempts + record.relay_slots for record in records)
+    sizes = accumulate(record.attempts * message + record.relay_slots * relayed for record in records)
+    for record, slots_so_far, bytes_so_far in zip(records, slots, sizes, strict=True):
         place: dict[str, Label] = {
             "seed": config.seed,
             "run": finished.run.name,
             "engine": finished.engine,
             "round": record.round,
         }
-        yield {**place, **_figures(record), "slots": slots, "bytes": slots * bytes_per_slot, "seconds": record.seconds["total"]}
+        so_far: dict[str, Label] = {"slots": slots_so_far, "bytes": bytes_so_far}
+        yield {**place, **_figures(record), **so_far, "seconds": record.seconds["total"]}
 
 
 def _figures(record: RoundRecord) -> dict[str, Label]:
     return {
         "accuracy": record.accuracy,
         "loss": record.loss,
+        "worst_recall": min(record.recall),
+        **{f"recall_{label}": recall for label, recall in enumerate(record.recall)},
         "train_loss": record.train_loss,
         "num_recovered": len(record.recovered),
         "num_direct": len(record.direct),

@@ -13,7 +13,6 @@ import click
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ConfigError
 from dncfl.common.running import gone_at_signal
-from dncfl.common.scheme import link_outage, network_code
 from dncfl.common.theory import (
     Bound,
     Learning,
@@ -150,7 +149,7 @@ def theory(
 
 def _one_outage(config: Config) -> float:
     """P_e. Raises ConfigError where links differ."""
-    network = Network(network_code(config), link_outage(config))
+    network = Network.of(config)
     if not network.equal_links:
         raise ConfigError("the letter's theory has one outage probability for all links: give one number")
     return network.direct

@@ -13,6 +13,7 @@ from dncfl.launch.simulate import replay_run, simulate_run
 from tests.integration.processes import call, summary
 
 METHODS = ["dnc", "qfl", "nonanonymous", "anonymous"]
+UNEQUAL = {"nodes": [[0, 0.1, 0.2, 0.1]] * 3 + [[0.3, 0.3, 0.3, 0]], "server": [0.9, 0.2, 1.0, 0.5]}
 
 
 def _lines(path: Path) -> list[dict[str, object]]:
@@ -57,6 +58,8 @@ def test_all_methods(tmp_path: Path, method: str, partition: str) -> None:
         (3, {"pe": 0.7, "rounds": 6, "early_stop": False}),
         (16, {"pe": 0.7, "rounds": 2, "relay_slots": 1, "max_attempts": 2}),
         (20, {"pe": 0.4, "rounds": 1, "bound": "adaptive", "partition": "dirichlet:0.5"}),
+        (3, {"pe": 0.7, "rounds": 6, "decode": "partial", "method": "repetition"}),
+        (4, {"pe": UNEQUAL, "rounds": 4, "early_stop": False, "method": "colrel"}),
     ],
 )
 def test_repeats_partial_decodes_and_other_fields(tmp_path: Path, clients: int, options: dict[str, object]) -> None:

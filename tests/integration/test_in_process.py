@@ -21,7 +21,8 @@ from dncfl.server.observer import Observer
 from dncfl.server.process import ServerProcess
 from dncfl.server.records import RoundRecord
 
-CONFIG = load_config(None, {"clients": 3, "rounds": 2, "local_epochs": 1, "pe": 0.3, "patience": 20})
+CONFIG_VALUES: dict[str, object] = {"clients": 3, "rounds": 2, "local_epochs": 1, "pe": 0.3, "patience": 20}
+CONFIG = load_config(None, CONFIG_VALUES)
 
 
 class Run(Observer):
@@ -52,9 +53,12 @@ async def _nothing_left() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_a_whole_run_leaves_nothing() -> None:
+@pytest.mark.parametrize("method", ["dnc", "repetition", "colrel"])
+def test_a_whole_run_leaves_nothing(method: str) -> None:
+    config = load_config(None, CONFIG_VALUES | {"method": method})
+
     async def main() -> None:
-        run = Run()
+        run = Run(config)
         with run.server.listening("127.0.0.1") as port:
             nodes = [NodeProcess(_settings(m, port)) for m in range(3)]
             await asyncio.gather(run.server.serve(), *(node.run() for node in nodes))

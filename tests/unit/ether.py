@@ -7,6 +7,7 @@ import numpy as np
 
 from dncfl.common.channel import Channel, DropLayer, Outcome
 from dncfl.common.config import Config
+from dncfl.common.message import QuantisedUpdate, encode_message
 from dncfl.common.payload import Payload
 from dncfl.common.scheme import network_code
 from dncfl.common.trace import letters
@@ -30,9 +31,10 @@ class Mishaps:
 
 
 def message_of(config: Config, node: int, round: int) -> Payload:
-    """A made-up message: six symbols of the field."""
-    symbols = np.random.default_rng([node, round]).integers(0, config.field, 6).astype(np.uint16)
-    return Payload.of(symbols, config.field)
+    """A message of six made-up levels."""
+    levels = np.random.default_rng([node, round]).integers(0, config.levels, 6).astype(np.uint8)
+    update = QuantisedUpdate(levels=levels, bound=0.1, num_samples=1)
+    return encode_message(update, config.field, round=round, sender=node)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The four methods' averages, computed here by hand from dequantised updates."""
+"""The methods' averages, computed here by hand from dequantised updates."""
 
 from itertools import permutations
 
@@ -41,7 +41,7 @@ def _config(method: str, variant: str = "models") -> Config:
     return load_config(None, {"clients": 5, "method": method, "anonymous_variant": variant})
 
 
-@pytest.mark.parametrize("method", ["dnc", "qfl", "nonanonymous"])
+@pytest.mark.parametrize("method", ["dnc", "repetition", "qfl", "nonanonymous"])
 def test_the_mean_of_what_was_received(method: str) -> None:
     expected = THETA + _sum_of_updates() / 3
     assert aggregate(_config(method), THETA, _messages(), 4) == pytest.approx(expected, abs=1e-7)

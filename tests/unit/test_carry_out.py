@@ -26,6 +26,7 @@ def record(round: int, *, accuracy: float = 0.5, attempts: int = 1, relay_slots:
         round=round,
         accuracy=accuracy,
         loss=float("nan"),
+        recall=(0.5, 0.25, *[1.0] * 8),
         train_loss=1.5,
         recovered=(0, 1, 2),
         direct=(1,),

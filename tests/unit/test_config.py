@@ -104,7 +104,10 @@ def test_a_value_per_link() -> None:
         ({"lr": 0}, "lr = 0: must be greater than 0"),
         ({"lr": "nan"}, "lr = nan: must be a finite number"),
         ({"momentum": 1}, "momentum = 1: must be less than 1"),
-        ({"method": "fedavg"}, "method = fedavg: must be one of 'dnc', 'qfl', 'nonanonymous' or 'anonymous'"),
+        (
+            {"method": "fedavg"},
+            "method = fedavg: must be one of 'dnc', 'repetition', 'colrel', 'qfl', 'nonanonymous' or 'anonymous'",
+        ),
         ({"partition": "classes:11"}, "classes per client must be a whole number from 1 to 10"),
         ({"partition": "classes:0"}, "classes per client must be a whole number from 1 to 10"),
         ({"partition": "classes"}, "classes per client must be a whole number from 1 to 10"),

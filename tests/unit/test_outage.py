@@ -15,7 +15,6 @@ from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.config import load_config
 from dncfl.common.errors import ConfigError, StorageError
 from dncfl.common.field import PrimeField, determined
-from dncfl.common.scheme import link_outage, network_code
 from dncfl.common.theory import dominant_outage, mean_participants, participants_bound
 from dncfl.launch.cli import cli
 from dncfl.launch.outage.enumeration import exact, missing_sets
@@ -129,7 +128,7 @@ class _Recorded(Channel):
 @pytest.mark.parametrize("relay_slots", [0, 2, 4])
 def test_an_attempt_ends_as_that_of_a_run(relay_slots: int) -> None:
     config = load_config(None, {"clients": 5, "pe": 0.5, "relay_slots": relay_slots})
-    network = Network(network_code(config), link_outage(config))
+    network = Network.of(config)
     down = np.random.default_rng(1).random((200, *network.transmissions.shape)) < network.transmissions
     missing, used = decoded(network, down)
     for t in range(len(down)):
@@ -260,13 +259,13 @@ def test_too_many_nodes_for_a_method() -> None:
         rare(_network(13, 0.1), 10, 0)
 
 
-def test_link_outage_of_a_configuration() -> None:
-    assert link_outage(load_config(None, {})) == pytest.approx(0.19445, abs=5e-6)
-    table = {"nodes": [[0, 0.1], [0.2, 0]], "server": [0.3, 0.4]}
-    assert link_outage(load_config(None, {"clients": 2, "pe": table})).tolist() == [[0, 0.1, 0.3], [0.2, 0, 0.4]]
-    assert not link_outage(load_config(None, {"method": "qfl"})).any()
-    with pytest.raises(ConfigError, match="recorded links have no outage probability"):
-        link_outage(load_config(None, {"trace": "trace.jsonl"}))
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"trace": "trace.jsonl"}, "recorded links have no outage probability"), ({"method": "repetition"}, "must be dnc")],
+)
+def test_networks_without_a_code_or_probabilities_are_refused(settings: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Network.of(load_config(None, settings))
 
 
 def test_the_command_gives_all_figures_as_json() -> None:

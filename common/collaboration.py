@@ -1,0 +1,63 @@
+"""Collaborative relaying (ColRel): in one relay slot each node sends a weighted sum, over the reals, of what it holds.
+
+It is a network code whose unknowns are the M sums: the sum of node m arrives with slot 2 or not at all, and the PS makes
+nothing of slot 1. The sums are added, not solved for single messages.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dncfl.common.message import SIDE_SYMBOLS, read_message
+from dncfl.common.network_code import MIN_FIELD, NetworkCode
+from dncfl.common.payload import Payload, Symbols
+from dncfl.common.quantiser import Quantiser
+from dncfl.common.relay_weights import optimal_weights
+from dncfl.common.weighted_sum import encode_sum, sum_symbols
+
+
+class CollaborativeRelaying(NetworkCode):
+    """One relay slot, in which node m sends Σ α_mk·Q(Δθ_k) over the messages k that it holds, with its own."""
+
+    def __init__(self, outage: NDArray[np.float64], num_levels: int, min_field: int = MIN_FIELD) -> None:
+        """outage: M × (M + 1), q_mk and, last, q_m towards the PS; every node needs a path, see `relay_weights.cut_off`."""
+        super().__init__(len(outage), 1, min_field)
+        self._outage = outage
+        self._num_levels = num_levels
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """α (M × M), row m the weights of node m."""
+        return optimal_weights(self._outage)
+
+    def coefficients(self, sender: int, slot: int, messages: Collection[int]) -> Symbols:
+        row = np.zeros(self.num_clients, dtype=np.uint16)
+        row[sender] = slot > 1
+        return row
+
+    def codewords(self, sender: int, messages: Mapping[int, Payload], slots: Sequence[int] | None = None) -> list[Payload]:
+        """The sum of `sender`, added up in the order of the nodes in doubles, and rounded once."""
+        return [self.unknown(sender, messages) for _ in (self.all_relay_slots if slots is None else slots)]
+
+    def unknown(self, node: int, messages: Mapping[int, Payload]) -> Payload:
+        total = np.zeros(len(messages[node]) - SIDE_SYMBOLS)
+        for k in sorted(messages):
+            if self.weights[node, k]:
+                update = read_message(messages[k], self._num_levels)
+                values = Quantiser(levels=self._num_levels, bound=update.bound).dequantise(update.levels)
+                total += self.weights[node, k] * values
+        with np.errstate(over="ignore"):  # a sum that is too large does not prove itself
+            return encode_sum(total.astype(np.float32))
+
+    def counted(self, solved: Iterable[int], held: Mapping[int, Collection[int]]) -> tuple[int, ...]:
+        """The nodes whose updates are part of some sum that arrived."""
+        return tuple(sorted({k for m in solved for k in held[m] if self.weights[m, k]}))
+
+    def num_symbols(self, slot: int, message_symbols: int) -> int:
+        return message_symbols if slot == 1 else sum_symbols(message_symbols - SIDE_SYMBOLS)
+
+    @property
+    def bytes_per_codeword_symbol(self) -> int:
+        return 1
