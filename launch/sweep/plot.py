@@ -136,6 +136,9 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     axes.set_title(title, fontsize="medium")
     axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
     axes.margins(x=0.02)
+    if y == "accuracy":  # a band of few runs may reach beyond what there is
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(max(bottom, 0), min(top, 100))
     axes.grid(alpha=0.3)
     if outside:
         figure.legend(loc="outside right upper", fontsize="small", frameon=False)
