@@ -24,7 +24,7 @@ MIN_PATH = 1e-6
 
 TOLERANCE = 1e-12
 MAX_SWEEPS = 10_000
-"""Sweeps over all columns; a hundred are usual, and each makes S smaller."""
+"""Sweeps over all columns: a hundred are usual, thousands where many links differ. None makes S larger."""
 
 NEGLIGIBLE = 1e-9
 """Weights below it are what the iteration has left of zero."""
