@@ -48,7 +48,9 @@ def draw_figure(folder: Path, figure: int, reproductions: Sequence[Reproduction]
 
 def _draw_known(axes: Axes, one: Reproduction) -> None:
     rounds, colour = np.arange(1, one.accuracy.shape[1] + 1), COLOURS[one.curve.method]
-    axes.plot(rounds, one.mean, _style(one.curve), color=colour, label=f"{NAMES[one.curve.method]}{_where(one.curve)}")
+    width = 4.5 if one.curve.method == "qfl" else 1.5  # DNC mostly lies right on the ideal
+    label = f"{NAMES[one.curve.method]}{_where(one.curve)}"
+    axes.plot(rounds, one.mean, _style(one.curve), color=colour, linewidth=width, label=label)
     axes.fill_between(rounds, one.mean - one.deviation, one.mean + one.deviation, color=colour, alpha=0.15, linewidth=0)
     _draw_letter(axes, one.curve, colour)
 

@@ -1,10 +1,8 @@
 """The command `dncfl theory`."""
 
-import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from math import ceil, isnan
+from collections.abc import Callable
+from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,20 +11,12 @@ import click
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ConfigError
 from dncfl.common.running import gone_at_signal
-from dncfl.common.theory import (
-    Bound,
-    Learning,
-    convergence_bound,
-    dominant_outage,
-    least_rounds,
-    mean_participants,
-    most_local_steps,
-    participants_bound,
-    step_size,
-)
+from dncfl.common.theory import Learning, dominant_outage
 from dncfl.launch.options import setting_options
 from dncfl.launch.outage.network import Network
 from dncfl.launch.results import make_place, writing_to
+from dncfl.launch.theory.asked import Theory
+from dncfl.launch.theory.report import as_json, as_text, write_csv
 
 FILES = ("theory.csv", "theory.png")
 
@@ -34,31 +24,6 @@ SMALLEST, LARGEST = 1e-30, 1e30
 """Constants of the learning that are far from overflow."""
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Theory:
-    """What is asked, and K̄ and K*, which all else follows from."""
-
-    num_clients: int
-    pe: float
-    q: float
-    q_is_given: bool
-    rounds: int
-    learning: Learning
-
-    @property
-    def participants(self) -> float:
-        """K*."""
-        return participants_bound(self.q, self.num_clients)
-
-    def condition_holds(self, rounds: int) -> bool:
-        """Whether I is small enough for Theorem 1 after this many rounds."""
-        return self.learning.local_steps <= most_local_steps(rounds, self.participants)
-
-    def bound(self, rounds: int) -> Bound:
-        """The right-hand side after this many rounds."""
-        return convergence_bound(self.learning, rounds, self.participants)
 
 
 def _number(_: click.Context, option: click.Parameter, number: float | None) -> float | None:
@@ -142,7 +107,7 @@ def theory(
     asked = Theory(num_clients=config.clients, pe=pe, q=loss, q_is_given=q is not None, rounds=config.rounds, learning=learning)
     if out is not None:
         make_place(out, FILES)
-    click.echo(json.dumps(_as_json(asked)) if json_output else "\n".join(_as_text(asked)))
+    click.echo(json.dumps(as_json(asked)) if json_output else "\n".join(as_text(asked)))
     if out is not None:
         _write(out, asked)
 
@@ -155,68 +120,11 @@ def _one_outage(config: Config) -> float:
     return network.direct
 
 
-def _as_text(asked: Theory) -> Iterator[str]:
-    learning, rounds = asked.learning, asked.rounds
-    participants, bound = asked.participants, asked.bound(rounds)
-    source = "as given" if asked.q_is_given else f"P_e^{2 * asked.num_clients - 1}"
-    yield f"{asked.num_clients} nodes, P_e = {asked.pe:.5g}"
-    yield f"  {asked.q:<10.4g} outage q of a message, {source}"
-    yield f"  {mean_participants(asked.q, asked.num_clients):<10.4g} K̄ = 1/E[1/|W|], exactly (Lemma 1)"
-    yield f"  {participants:<10.4g} K*, at most K̄ (Lemma 1)"
-    yield f"Theorem 1, T = {rounds} rounds of I = {learning.local_steps} local steps"
-    yield f"  {step_size(learning, rounds, participants):<10.4g} step size η = (K*/TI)^(1/2) / 8L; the letter misprints it"
-    yield from _condition(asked)
-    yield "right-hand side, a bound on the mean of ‖∇F‖² over the rounds"
-    yield f"  {bound.start:<10.4g} from the start, F(θ_0) - F*"
-    yield f"  {bound.quantisation:<10.4g} from the quantisation, J"
-    yield f"  {bound.gradient_noise:<10.4g} from the gradient's noise, σ²/b"
-    yield f"  {bound.dissimilarity:<10.4g} from the dissimilarity of the data, D"
-    yield f"  {bound.total:<10.4g} in all"
-
-
-def _condition(asked: Theory) -> Iterator[str]:
-    most = most_local_steps(asked.rounds, asked.participants)
-    if asked.condition_holds(asked.rounds):
-        yield f"  {most:<10.4g} most local steps, T^(1/3)/K*: the theorem holds"
-        return
-    needed = ceil(least_rounds(asked.learning.local_steps, asked.participants))
-    yield f"  {most:<10.4g} most local steps, T^(1/3)/K*: the theorem does NOT hold for I = {asked.learning.local_steps}"
-    yield f"  {needed:<10,} rounds are the fewest for which it would, (I K*)^3"
-
-
-def _as_json(asked: Theory) -> dict[str, object]:
-    bound = asked.bound(asked.rounds)
-    return {
-        "clients": asked.num_clients,
-        "pe": asked.pe,
-        "q": asked.q,
-        "mean_participants": mean_participants(asked.q, asked.num_clients),
-        "participants_bound": asked.participants,
-        "rounds": asked.rounds,
-        "local_steps": asked.learning.local_steps,
-        "step_size": step_size(asked.learning, asked.rounds, asked.participants),
-        "most_local_steps": most_local_steps(asked.rounds, asked.participants),
-        "least_rounds": least_rounds(asked.learning.local_steps, asked.participants),
-        "condition_holds": asked.condition_holds(asked.rounds),
-        "terms": vars(bound),
-        "bound": bound.total,
-    }
-
-
 def _write(folder: Path, asked: Theory) -> None:
     with gone_at_signal():
         from dncfl.launch.theory.picture import draw, rounds_drawn
 
     with writing_to(folder):
-        _write_csv(folder / FILES[0], asked, rounds_drawn(asked))
+        write_csv(folder / FILES[0], asked, rounds_drawn(asked))
         draw(folder / FILES[1], asked)
     click.echo(f"written to {folder}", err=True)
-
-
-def _write_csv(path: Path, asked: Theory, rounds_drawn: Sequence[int]) -> None:
-    with path.open("x", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["rounds", "condition_holds", *vars(asked.bound(1)), "bound"])
-        for rounds in rounds_drawn:
-            bound = asked.bound(rounds)
-            writer.writerow([rounds, asked.condition_holds(rounds), *vars(bound).values(), bound.total])

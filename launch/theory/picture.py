@@ -1,7 +1,6 @@
 """The theory as a picture: the bound of Theorem 1 over T, and K̄ and K* over P_e."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
@@ -9,9 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dncfl.common.theory import dominant_outage, least_rounds, mean_participants, participants_bound
-
-if TYPE_CHECKING:
-    from dncfl.launch.theory.command import Theory
+from dncfl.launch.theory.asked import Theory
 
 TERMS = {
     "start": "start, F(θ₀) − F*",
@@ -21,13 +18,13 @@ TERMS = {
 }
 
 
-def rounds_drawn(asked: "Theory") -> list[int]:
+def rounds_drawn(asked: Theory) -> list[int]:
     """Numbers of rounds, evenly on a logarithmic axis, well beyond where the theorem begins to hold and what is asked."""
     last = 100 * max(asked.rounds, least_rounds(asked.learning.local_steps, asked.participants))
     return sorted({round(rounds) for rounds in np.geomspace(1, last, 100)} | {asked.rounds})
 
 
-def draw(path: Path, asked: "Theory") -> None:
+def draw(path: Path, asked: Theory) -> None:
     """Draw it to a file. Raises OSError."""
     matplotlib.use("agg")
     figure = Figure(figsize=(13, 4.6), layout="constrained")
@@ -38,7 +35,7 @@ def draw(path: Path, asked: "Theory") -> None:
     figure.savefig(path, dpi=110)
 
 
-def _draw_bound(axes: Axes, asked: "Theory") -> None:
+def _draw_bound(axes: Axes, asked: Theory) -> None:
     rounds = rounds_drawn(asked)
     bounds = [asked.bound(number) for number in rounds]
     axes.loglog(rounds, [bound.total for bound in bounds], color="black", linewidth=2, label="bound")
@@ -54,7 +51,7 @@ def _draw_bound(axes: Axes, asked: "Theory") -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
 
 
-def _draw_participants(axes: Axes, asked: "Theory") -> None:
+def _draw_participants(axes: Axes, asked: Theory) -> None:
     pe = np.linspace(0, 0.995, 200)
     q = [dominant_outage(value, asked.num_clients) for value in pe]
     axes.plot(pe, [mean_participants(each, asked.num_clients) for each in q], label="K̄ = 1/E[1/|W|], exactly")
