@@ -250,11 +250,11 @@ def _monitor(context: Context, socket: RawSocket) -> RawSocket:
 
 
 def queue_for(at_once: int, size: int) -> int:
-    """How many messages of `size` bytes may wait for a reader: twice those sent at once, and more where they are small.
+    """How many messages of `size` bytes may wait for a reader: enough for those sent at once, and more where they are small.
 
-    Twice, since a reader tells ZeroMQ only after half of them what it has read.
+    Enough is more than at_once: of h that may wait, up to (h - 1)/2 may be read already without the sender knowing.
     """
-    return max(2 * at_once, QUEUED_BYTES // size)
+    return max(at_once, 2 * (at_once - 1), QUEUED_BYTES // size)
 
 
 def parse_address(text: str) -> tuple[str, int]:
