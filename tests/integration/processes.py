@@ -1,5 +1,7 @@
 """Commands of dncfl as the processes that a user would start."""
 
+import contextlib
+import io
 import json
 import re
 import subprocess
@@ -7,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from dncfl.launch.cli import cli
 
 COMMAND = [sys.executable, "-m", "dncfl.launch"]
 TIMEOUT = 240
@@ -44,4 +48,13 @@ def summary(*arguments: object, cwd: Path) -> dict[str, Any]:
     exit_code, stdout, stderr = call(*arguments, "--json", cwd=cwd)
     assert exit_code == 0, stderr
     result: dict[str, Any] = json.loads(stdout)
+    return result
+
+
+def summary_here(*arguments: object, cwd: Path) -> dict[str, Any]:
+    """As `summary`, in this process: a command without sockets, where a new process would only import torch again."""
+    output = io.StringIO()
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(output):
+        cli([*map(str, arguments), "--json"], standalone_mode=False)
+    result: dict[str, Any] = json.loads(output.getvalue())
     return result

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import call, finish, start, summary
+from tests.integration.processes import call, finish, start, summary, summary_here
 
 OPTIONS = ["--clients", 3, "--rounds", 2, "--local-epochs", 1]
 
@@ -48,7 +48,7 @@ def test_bad_links_give_the_references_model_in_any_order_of_starting(
     options = ["--pe", 0.75, "--rounds", 6]
     _run(tmp_path, order, pauses, *options)
     run = json.loads((tmp_path / "run" / "summary.json").read_text())
-    simulated = summary("simulate", *OPTIONS, *options, "--out", "simulated", cwd=tmp_path)
+    simulated = summary_here("simulate", *OPTIONS, *options, "--out", "simulated", cwd=tmp_path)
     assert run["model_sha256"] == simulated["model_sha256"]
     assert run["attempts"] > 6
 
@@ -166,7 +166,7 @@ def test_nodes_join_a_restarted_server_and_the_model_is_the_same(tmp_path: Path)
     assert exit_code == 0, stderr
     assert "going on after round 2 of 6" in stderr
     assert [finish(node)[0] for node in nodes] == [0, 0, 0]
-    simulated = summary("simulate", *OPTIONS, *options, "--out", "simulated", cwd=tmp_path)
+    simulated = summary_here("simulate", *OPTIONS, *options, "--out", "simulated", cwd=tmp_path)
     assert json.loads(stdout)["model_sha256"] == simulated["model_sha256"]
     for name in ("trace.jsonl", "metrics.jsonl"):
         rounds = [json.loads(line)["round"] for line in (tmp_path / "run" / name).read_text().splitlines()]

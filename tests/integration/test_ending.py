@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.processes import COMMAND, call, finish, start, summary
+from tests.integration.processes import COMMAND, call, finish, start, summary, summary_here
 
 SECONDS_TO_END = 5
 
@@ -84,9 +84,7 @@ def test_a_signal_stops_all_and_keeps_what_is_done(
 
 def _model_follows_from_the_trace(tmp_path: Path) -> bool:
     """Whether the replay of an interrupted run ends with its model: no round too many is in it, and none too few."""
-    code, _, stderr = call("replay", "run", "--out", "replayed", cwd=tmp_path)
-    assert code == 0, stderr
-    return code == 0
+    return bool(summary_here("replay", "run", "--out", "replayed", cwd=tmp_path)["matches"])
 
 
 def test_ctrl_c_reaches_the_whole_group(tmp_path: Path) -> None:
@@ -237,4 +235,6 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_goes_on_when_there_is_room(tmp
     rounds = ["--rounds", done + 2]
     resumed = summary("run", "--resume", "run", *rounds, cwd=tmp_path)
     assert resumed["rounds_done"] == done + 2
-    assert resumed["model_sha256"] == summary("simulate", "--clients", 2, *rounds, "--out", "b", cwd=tmp_path)["model_sha256"]
+    assert (
+        resumed["model_sha256"] == summary_here("simulate", "--clients", 2, *rounds, "--out", "b", cwd=tmp_path)["model_sha256"]
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.processes import COMMAND, call, start, summary
+from tests.integration.processes import COMMAND, call, start, summary, summary_here
 
 OPTIONS = ["--clients", 4, "--rounds", 6, "--local-epochs", 1, "--pe", 0.2, "--patience", 2, "--slot-patience", 1]
 
@@ -19,7 +19,7 @@ def _run(tmp_path: Path, *options: object) -> dict[str, Any]:
     asked = [options[i + 1] for i, option in enumerate(options) if option == "--fault"]
     struck = [json.loads(line)["fault"] for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
     assert sorted(struck) == sorted(map(str, asked))
-    replayed = summary("replay", "run", "--out", "replayed", cwd=tmp_path)
+    replayed = summary_here("replay", "run", "--out", "replayed", cwd=tmp_path)
     assert replayed["model_sha256"] == result["model_sha256"]
     return result
 
@@ -29,7 +29,7 @@ def _recovered(tmp_path: Path) -> list[list[int]]:
 
 
 def _honest(tmp_path: Path, *options: object) -> str:
-    model: str = summary("simulate", *OPTIONS, *options, "--out", "honest", cwd=tmp_path)["model_sha256"]
+    model: str = summary_here("simulate", *OPTIONS, *options, "--out", "honest", cwd=tmp_path)["model_sha256"]
     return model
 
 

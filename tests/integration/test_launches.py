@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from tests.integration.processes import TIMEOUT, finish, start, summary
+from tests.integration.processes import TIMEOUT, finish, start, summary_here
 
 ROUNDS = 2
 SECONDS_EACH = 15
@@ -20,7 +20,7 @@ def launch(number: int, clients: int, folder: Path) -> None:
     runs = [start("run", *options, "--out", f"run-{i}", "--json", cwd=folder) for i in range(number)]
     outcomes = [finish(run, timeout=TIMEOUT + SECONDS_EACH * number) for run in runs]
     assert [exit_code for exit_code, _, _ in outcomes] == [0] * number, outcomes
-    model = summary("simulate", *options, "--out", "simulated", cwd=folder)["model_sha256"]
+    model = summary_here("simulate", *options, "--out", "simulated", cwd=folder)["model_sha256"]
     assert all(model in stdout for _, stdout, _ in outcomes)
 
 

@@ -20,7 +20,7 @@ from dncfl.node.settings import NodeSettings
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.records import RoundRecord
 from tests.integration.models import LINEAR
-from tests.integration.processes import finish, read_until, start, summary
+from tests.integration.processes import finish, read_until, start, summary_here
 from tests.integration.proxy import LOOPBACK, Proxy
 from tests.integration.test_in_process import Run
 
@@ -192,7 +192,7 @@ def test_a_node_process_behind_a_link_that_swallows_all_joins_anew(tmp_path: Pat
     assert any(lost)
     assert lost[-1] == {}
     assert all(str(FAULTY) in link for each in lost for link in each)
-    summary("replay", "run", "--out", "replayed", cwd=tmp_path)  # it fails where the model is another
+    summary_here("replay", "run", "--out", "replayed", cwd=tmp_path)  # it fails where the model is another
 
 
 def test_a_node_that_the_server_does_not_hear_is_left_out_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
