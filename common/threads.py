@@ -18,7 +18,7 @@ SYMBOLS_PER_THREAD = 2**18
 
 def in_parts(work: Callable[[int, int], T], d: int, num_threads: int | None = None) -> list[T]:
     """The results of work(first, last) on parts of d columns; one part where they are few."""
-    num_parts = max(1, min(num_threads or _available(), d // SYMBOLS_PER_THREAD))
+    num_parts = max(1, min(num_threads or threads_available(), d // SYMBOLS_PER_THREAD))
     edges = [d * i // num_parts for i in range(num_parts + 1)]
     if num_parts == 1:
         return [work(0, d)]
@@ -28,12 +28,13 @@ def in_parts(work: Callable[[int, int], T], d: int, num_threads: int | None = No
 
 def each(work: Callable[[K], T], items: Iterable[K], d: int) -> list[T]:
     """The results of work on each item of d symbols, in order."""
-    if _available() == 1 or d < SYMBOLS_PER_THREAD:
+    if threads_available() == 1 or d < SYMBOLS_PER_THREAD:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(_available()) as threads:
+    with ThreadPoolExecutor(threads_available()) as threads:
         return list(threads.map(work, items))
 
 
-def _available() -> int:
+def threads_available() -> int:
+    """How many threads work may be spread over."""
     number: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba is imported
     return number

@@ -6,7 +6,8 @@ So a client's training does not depend on who is trained beside it, but for the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
+from math import ceil
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from dncfl.common.tasks.data import SIDE, Samples
 from dncfl.common.tasks.model import PaperCNN, Vector
 from dncfl.common.tasks.partition import Indices
 from dncfl.common.tasks.training import Optimiser, Recipe
-from dncfl.common.threads import SYMBOLS_PER_THREAD, each
+from dncfl.common.threads import SYMBOLS_PER_THREAD, each, threads_available
 from dncfl.launch.batched.cnn import Dropout, scores
 
 SAMPLES_AT_ONCE = {"cpu": 256, "cuda": 2**17}
@@ -60,7 +61,7 @@ class Cohort:
         alike: dict[int, list[Client]] = {}
         for client in clients:
             alike.setdefault(len(client.indices), []).append(client)
-        groups = [same[i : i + together] for same in alike.values() for i in range(0, len(same), together)]
+        groups = [group for same in alike.values() for group in _shared_out(same, together)]
         trained = each(self._train_group, groups, SYMBOLS_PER_THREAD)
         outcomes = dict(zip(map(id, chain(*groups)), chain(*trained), strict=True))
         return [outcomes[id(client)] for client in clients]
@@ -106,3 +107,10 @@ class Cohort:
             (loss.sum() / batch.shape[1]).backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
             losses += loss.detach()
         return losses
+
+
+def _shared_out(clients: Sequence[Client], together: int) -> list[list[Client]]:
+    """Groups of at most `together`, of even size, so that no thread is left waiting."""
+    num_groups = max(ceil(len(clients) / together), min(threads_available(), len(clients)))
+    edges = [len(clients) * i // num_groups for i in range(num_groups + 1)]
+    return [list(clients[first:last]) for first, last in pairwise(edges)]
