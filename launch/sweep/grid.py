@@ -12,6 +12,9 @@ from dncfl.common.config import Config, load_config, read_toml
 from dncfl.common.errors import ConfigError
 from dncfl.launch.sweep.runs import Label, Run
 
+CASE = "case"
+"""The label that tells cases apart; a curve is called by its value alone."""
+
 MOST_RUNS, MOST_SEEDS = 100_000, 2**63 - 1
 MOST_MESSAGES, MOST_PLACES = 20, 10
 """Different mistakes that are told at once, and combinations that are named for each."""
@@ -98,7 +101,7 @@ def _cases(given: Any) -> Axes:
     cases = [_case(case, number) for number, case in enumerate(given, start=1)]
     if twice := {case.label for case in cases if [other.label for other in cases].count(case.label) > 1}:
         raise ConfigError(f"cases: {', '.join(sorted(map(str, twice)))}: stands there twice")
-    return {"case": cases}
+    return {CASE: cases}
 
 
 def _case(given: Mapping[str, Any], number: int) -> Choice:
@@ -118,7 +121,7 @@ def _ensure_said_once(fixed: Mapping[str, Any], choices: Axes) -> None:
     """Raise ConfigError where a setting has two places, or has none in a grid."""
     mistakes, seen = [], dict.fromkeys(fixed, "a fixed setting")
     for axis, points in choices.items():
-        title = "a setting of cases" if axis == "case" else "an axis"
+        title = "a setting of cases" if axis == CASE else "an axis"
         for name in dict.fromkeys(name for point in points for name in point.settings):
             if name in seen:
                 mistakes.append(f"{name}: is {title}, and {seen[name]} too; must be one of them")

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from dncfl.common.errors import ConfigError, StorageError
 from dncfl.launch.sweep.curves import Curve, curves
 from dncfl.launch.sweep.folder import PARQUET
+from dncfl.launch.sweep.grid import CASE
 from dncfl.launch.sweep.runs import Label
 from dncfl.launch.sweep.table import FIGURES, PLACE, label_names
 
@@ -23,7 +24,12 @@ OPACITY = 0.25
 """Of the bands, that of one alone; many lie over each other."""
 
 X_TITLES = {"round": "round", "slots": "air time (slots)", "bytes": "symbols sent (MB)"}
-UNITS = {"accuracy": (100, "test accuracy (%)"), "bytes": (1e-6, X_TITLES["bytes"])}
+RECALLS = [name for name in FIGURES if "recall" in name]
+UNITS = {
+    "accuracy": (100, "test accuracy (%)"),
+    "bytes": (1e-6, X_TITLES["bytes"]),
+    **{name: (100, f"{name.replace('_', ' ')} (%)") for name in RECALLS},
+}
 """What a column is multiplied by, and what it is called then."""
 
 
@@ -136,7 +142,7 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     axes.set_title(title, fontsize="medium")
     axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
     axes.margins(x=0.02)
-    if y == "accuracy":  # a band of few runs may reach beyond what there is
+    if y == "accuracy" or y in RECALLS:  # a band of few runs may reach beyond what there is
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, 0), min(top, 100))
     axes.grid(alpha=0.3)
@@ -161,7 +167,8 @@ def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: 
 
 
 def _name(curve: Curve) -> str:
-    labels = ", ".join(f"{label} {_text(value)}" for label, value in curve.labels.items())
+    given = ((label, _text(value)) for label, value in curve.labels.items() if value is not None)
+    labels = ", ".join(value if label == CASE else f"{label} {value}" for label, value in given)
     return f"{labels or 'all runs'} (n={curve.num_runs})"
 
 

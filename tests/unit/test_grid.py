@@ -106,7 +106,7 @@ def test_the_digest_tells_what_is_computed_and_nothing_else() -> None:
                 "snr = 0: must be positive",
                 "    in method=dnc, snr=0",
                 "    in method=qfl, snr=0",
-                "method = qlf: must be one of 'dnc', 'qfl', 'nonanonymous' or 'anonymous'",
+                "method = qlf: must be one of 'dnc', 'repetition', 'colrel', 'qfl', 'nonanonymous' or 'anonymous'",
                 "    in method=qlf, snr=1",
                 "    in method=qlf, snr=0",
             ],
