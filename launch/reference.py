@@ -7,6 +7,7 @@ the one its node made. So a run over sockets that ends with the same model decod
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -17,7 +18,7 @@ from dncfl.common.config import Config
 from dncfl.common.errors import DataError
 from dncfl.common.field import PrimeField, determined
 from dncfl.common.payload import Payload, Symbols
-from dncfl.common.scheme import network_code
+from dncfl.common.scheme import channel, network_code
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace
 from dncfl.node.trainer import LocalUpdate, local_trainers
 from dncfl.server.global_model import GlobalModel, Step
@@ -84,6 +85,11 @@ def simulated(config: Config, links: Channel, round: int) -> "Communication":
     while not communication.traces or communication.must_repeat:
         communication.attempt_over(links)
     return communication
+
+
+def over_channel(config: Config) -> "Callable[[int], Communication]":
+    """The communication of each round over the run's own channel. Raises DataError when a recorded trace cannot be read."""
+    return partial(simulated, config, channel(config))
 
 
 def as_recorded(config: Config, attempts: Sequence[AttemptTrace], round: int) -> "Communication":

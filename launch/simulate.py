@@ -9,10 +9,9 @@ from rich.console import Console
 
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, ReplayMismatch, StorageError
-from dncfl.common.scheme import channel
 from dncfl.common.trace import AttemptTrace, read_trace
 from dncfl.launch.display import Display
-from dncfl.launch.reference import Communication, as_recorded, reference_rounds, simulated
+from dncfl.launch.reference import Communication, as_recorded, over_channel, reference_rounds
 from dncfl.launch.session import Session
 from dncfl.server.files import SUMMARY, TRACE
 from dncfl.server.global_model import GlobalModel
@@ -27,8 +26,7 @@ Rounds = Iterator[tuple[RoundRecord, list[AttemptTrace]]]
 
 def simulate_run(config: Config) -> dict[str, Any]:
     """Compute a run in this process; returns its summary."""
-    links = channel(config)
-    return _compute("simulate", config, lambda number: simulated(config, links, number), reference_rounds)
+    return _compute("simulate", config, over_channel(config), reference_rounds)
 
 
 def simulate_batched(config: Config) -> dict[str, Any]:
@@ -39,8 +37,7 @@ def simulate_batched(config: Config) -> dict[str, Any]:
         for _, record, attempts in batched_rounds([BatchedRun(config=config, model=model, communicate=communicate)]):
             yield record, attempts
 
-    links = channel(config)
-    return _compute(BATCHED, config, lambda number: simulated(config, links, number), rounds)
+    return _compute(BATCHED, config, over_channel(config), rounds)
 
 
 def replay_run(config: Config, run_folder: Path) -> dict[str, Any]:

@@ -24,11 +24,10 @@ from dncfl.common.config import Config, load_config
 from dncfl.common.errors import DncflError, TrialsFailed
 from dncfl.common.faults import Fault
 from dncfl.common.running import run_until_signal
-from dncfl.common.scheme import channel
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.local import LocalNodes
-from dncfl.launch.reference import as_recorded, reference_rounds, simulated
+from dncfl.launch.reference import as_recorded, over_channel, reference_rounds
 from dncfl.launch.serving import serve_nodes
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.observer import Observer
@@ -166,8 +165,8 @@ def server_trial(seed: int) -> Trial:
         elif kills < KILLS:
             complaint = f"the run was over after {kills} of {KILLS} kills"
         else:
-            model, links = GlobalModel(config), channel(config)
-            for _ in reference_rounds(config, model, lambda number: simulated(config, links, number)):
+            model = GlobalModel(config)
+            for _ in reference_rounds(config, model, over_channel(config)):
                 pass
             same = json.loads(stdout)["model_sha256"] == model.sha256
             complaint = "" if same else "the resumed run ends with another model than the reference"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from dncfl.common.config import Config
 from dncfl.launch.batched import SIDE_BY_SIDE
@@ -31,26 +30,21 @@ def alone(runs: Sequence[Run]) -> list[list[Run]]:
 
 def looped(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
     """The reference: one node after the other, in one process, without sockets."""
-    from dncfl.common.scheme import channel  # imports torch, as the next ones do, which only workers need
-    from dncfl.launch.reference import reference_rounds, simulated
+    from dncfl.launch.reference import over_channel, reference_rounds  # imports torch, as the next one does: only for workers
     from dncfl.server.global_model import GlobalModel
 
     for number, config in enumerate(configs):
-        rounds = reference_rounds(config, GlobalModel(config), partial(simulated, config, channel(config)))
+        rounds = reference_rounds(config, GlobalModel(config), over_channel(config))
         yield from ((number, record) for record, _ in rounds)
 
 
 def batched(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
     """The clients of all these runs trained side by side."""
-    from dncfl.common.scheme import channel
     from dncfl.launch.batched.engine import BatchedRun, batched_rounds
-    from dncfl.launch.reference import simulated
+    from dncfl.launch.reference import over_channel
     from dncfl.server.global_model import GlobalModel
 
-    runs = [
-        BatchedRun(config=config, model=GlobalModel(config), communicate=partial(simulated, config, channel(config)))
-        for config in configs
-    ]
+    runs = [BatchedRun(config=config, model=GlobalModel(config), communicate=over_channel(config)) for config in configs]
     yield from ((number, record) for number, record, _ in batched_rounds(runs))
 
 
