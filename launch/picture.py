@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from dncfl.common.channel import Outcome
-from dncfl.common.errors import StorageError
+from dncfl.common.storage import writing
 from dncfl.common.trace import AttemptTrace, read_trace
 from dncfl.server.files import PICTURE, TRACE
 from dncfl.server.records import RoundRecord
@@ -31,10 +31,8 @@ def draw_run(folder: Path, records: Sequence[RoundRecord], title: str) -> Path:
     _draw_accuracy(accuracy, rounds, [100 * record.accuracy for record in records])
     _draw_recovered(recovered, records, num_clients)
     _draw_outage(links, measured_outage(attempts))
-    try:
+    with writing(f"the picture {folder / PICTURE}"):
         figure.savefig(folder / PICTURE, dpi=110)
-    except OSError as error:
-        raise StorageError(f"the picture {folder / PICTURE} cannot be written: {error.strerror}") from error
     return folder / PICTURE
 
 

@@ -3,8 +3,8 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from safetensors.numpy import save
 
 from dncfl.common.config import Config
 from dncfl.common.errors import StorageError
+from dncfl.common.storage import writing
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
 from dncfl.server.files import CHECKPOINT, CONFIG, FAULTS, METRICS, MODEL, SUMMARY, TRACE
@@ -42,7 +43,7 @@ class RunFolder:
         """Hold a folder that is there. Raises StorageError when another process does."""
         self.path = path
         self._is_new = is_new
-        with _storage_errors(path):
+        with writing(f"the run folder {path}"):
             self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,7 +58,7 @@ class RunFolder:
         Raises StorageError when it cannot be made, or holds something already: nothing is ever overwritten.
         """
         path = Path(config.out) if config.out is not None else _new_name(config)
-        with _storage_errors(path):
+        with writing(f"the run folder {path}"):
             is_new = config.out is None or not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             folder = cls(path, is_new)
@@ -77,7 +78,7 @@ class RunFolder:
         """
         folder = cls(path, is_new=False)
         try:
-            with _storage_errors(path):
+            with writing(f"the run folder {path}"):
                 checkpoint = folder._read_checkpoint()
                 for name in (METRICS, TRACE):
                     folder._replace(name, _first_rounds(path / name, checkpoint.rounds_done).encode())
@@ -101,7 +102,7 @@ class RunFolder:
 
     def add_round(self, record: RoundRecord, attempts: Iterable[AttemptTrace]) -> None:
         """Append a round. Raises StorageError."""
-        with _storage_errors(self.path):
+        with writing(f"the run folder {self.path}"):
             for name, lines in (
                 (TRACE, [attempt.model_dump_json() for attempt in attempts]),
                 (METRICS, [json.dumps(record.as_dict())]),
@@ -113,7 +114,7 @@ class RunFolder:
 
     def checkpoint(self, theta: Vector, round: int) -> None:
         """Make this the place where the run goes on; the one before stays until this is on disk. Raises StorageError."""
-        with _storage_errors(self.path):
+        with writing(f"the run folder {self.path}"):
             self._replace(CHECKPOINT, save({"theta": theta}, {"round": str(round)}))
 
     def _read_checkpoint(self) -> Checkpoint:
@@ -151,7 +152,7 @@ class RunFolder:
 
     def finish(self, tensors: Mapping[str, Vector], summary: Mapping[str, Any]) -> None:
         """Write the model and the summary. Raises StorageError."""
-        with _storage_errors(self.path):
+        with writing(f"the run folder {self.path}"):
             self._replace(MODEL, save(dict(tensors)))
             self._replace(SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
@@ -173,18 +174,10 @@ def _new_name(config: Config) -> Path:
     stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{config.method}-{config.dataset}"
     names = (Path("runs") / (stem if number == 1 else f"{stem}-{number}") for number in range(1, 1000))
     for path in names:
-        with _storage_errors(path):
+        with writing(f"the run folder {path}"):
             try:
                 path.mkdir(parents=True)
             except FileExistsError:
                 continue
             return path
     raise StorageError(f"runs/ holds a thousand runs of {stem} already; name one by --out")
-
-
-@contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"the run folder {path} cannot be written: {error.strerror or error}") from error

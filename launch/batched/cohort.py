@@ -74,9 +74,8 @@ class Cohort:
         generators = [torch.Generator(self._device) for _ in clients]
         for client, generator in zip(clients, generators, strict=True):
             generator.manual_seed(torch_seed(client.seed, Purpose.DROPOUT, round=client.round, sender=client.number))
-        losses = torch.zeros(len(clients), device=self._device)
         for _ in range(self._recipe.epochs):
-            losses = torch.zeros_like(losses)
+            losses = torch.zeros(len(clients), device=self._device)
             order = np.stack([c.indices[s.permutation(len(c.indices))] for c, s in zip(clients, shuffles, strict=True)])
             for batch in torch.split(torch.from_numpy(order).to(self._device), self._recipe.batch_size, dim=1):
                 losses += self._backward(parameters, batch, generators)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dncfl.common.errors import StorageError
+from dncfl.common.storage import writing
 from dncfl.launch.reproduce.comparison import Reproduction
 from dncfl.launch.reproduce.letter import Curve
 
@@ -39,10 +39,8 @@ def draw_figure(folder: Path, figure: int, reproductions: Sequence[Reproduction]
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, fontsize="small", frameon=False)
     paths = [folder / f"fig{figure}.{kind}" for kind in ("png", "pdf")]
     for path in paths:
-        try:
+        with writing(f"the picture {path}"):
             picture.savefig(path, dpi=110)
-        except OSError as error:
-            raise StorageError(f"the picture {path} cannot be written: {error.strerror}") from error
     return paths
 
 

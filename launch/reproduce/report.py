@@ -7,7 +7,7 @@ from typing import Any
 import click
 import polars as pl
 
-from dncfl.common.errors import StorageError
+from dncfl.common.storage import writing
 from dncfl.launch.reproduce.comparison import Reproduction, distances
 from dncfl.launch.reproduce.letter import Curve
 from dncfl.launch.reproduce.picture import draw_figure
@@ -48,12 +48,10 @@ def write_report(folder: Path, found: Sequence[Reproduction], what: str) -> tupl
     files = []
     for figure in sorted({one.curve.figure for one in found}):
         files += draw_figure(folder, figure, [one for one in found if one.curve.figure == figure], what)
-    try:
+    with writing(f"the tables in {folder}"):
         for name, content in ((DISTANCES, rows), (CURVES, _points(found))):
             pl.DataFrame(content, infer_schema_length=None).write_csv(folder / name)
             files.append(folder / name)
-    except OSError as error:
-        raise StorageError(f"the tables in {folder} cannot be written: {error.strerror or error}") from error
     return rows, files
 
 

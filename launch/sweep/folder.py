@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from dncfl.common.errors import StorageError
+from dncfl.common.storage import writing
 from dncfl.launch.sweep.jobs import Failed, Finished
 from dncfl.launch.sweep.runs import Run
 from dncfl.server.files import CONFIG, METRICS
@@ -47,7 +48,7 @@ class SweepFolder:
         Raises StorageError when it cannot be written, is in use, or holds something else than a sweep.
         """
         with ExitStack() as stack:
-            with _storage_errors(path):
+            with writing(f"the sweep in {path}"):
                 path.mkdir(parents=True, exist_ok=True)
                 if any(path.iterdir()) and not (path / LOCK).exists():
                     raise StorageError(
@@ -87,7 +88,7 @@ class SweepFolder:
         folder = self._runs / f"{finished.run.name}-{finished.run.digest}"
         aside = folder.with_name(folder.name + ASIDE)
         about = {"engine": finished.engine, "num_parameters": finished.num_parameters, "seconds": round(finished.seconds, 3)}
-        with _storage_errors(self.path):
+        with writing(f"the sweep in {self.path}"):
             aside.mkdir()
             _write(aside / CONFIG, finished.run.config.to_toml())
             _write(aside / METRICS, "".join(json.dumps(record.as_dict()) + "\n" for record in finished.records))
@@ -99,12 +100,12 @@ class SweepFolder:
     def note(self, failure: Failed) -> None:
         """Add a run to the failures. Raises StorageError."""
         line = {"name": failure.run.name, "digest": failure.run.digest, "reason": failure.reason}
-        with _storage_errors(self.path), (self.path / FAILURES).open("a") as file:
+        with writing(f"the sweep in {self.path}"), (self.path / FAILURES).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def replace(self, name: str, write: Callable[[Path], object]) -> None:
         """A new edition of a file, by a function that writes it to a path; the old one stays until it is whole."""
-        with _storage_errors(self.path):
+        with writing(f"the sweep in {self.path}"):
             aside = self.path / (name + ASIDE)
             write(aside)
             aside.replace(self.path / name)
@@ -123,11 +124,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"the sweep in {path} cannot be written: {error.strerror or error}") from error

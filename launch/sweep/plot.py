@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dncfl.common.errors import ConfigError, StorageError
+from dncfl.common.storage import writing
 from dncfl.launch.sweep.curves import Curve, curves
 from dncfl.launch.sweep.folder import PARQUET
 from dncfl.launch.sweep.grid import CASE
@@ -64,10 +65,8 @@ def draw(
             f"{len(drawn)} curves: nobody can read more than {MOST_CURVES}; choose by --by or --where of {', '.join(varying)}"
         )
     figure = _figure(drawn, x, y, [name for name in varying if name not in by], each_run=each_run)
-    try:
+    with writing(f"the picture {picture}"):
         figure.savefig(picture, dpi=130)
-    except OSError as error:
-        raise StorageError(f"the picture {picture} cannot be written: {error.strerror or error}") from error
     return picture
 
 
