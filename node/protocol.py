@@ -168,6 +168,7 @@ class NodeProtocol:
         self._peers = frozenset(range(num_clients)) - {node} if relay_slots else frozenset()
         self._round = 0
         self._attempt = 0
+        self._last_relayed = 0
         self._awaited: frozenset[int] = frozenset()
         self._silent: set[int] = set()
         self._update: LocalUpdate | None = None
@@ -210,6 +211,7 @@ class NodeProtocol:
 
     def _start_attempt(self, update: LocalUpdate) -> list[Action]:
         self.state = State.LISTENING
+        self._last_relayed = 0
         return [Transmit(self._round, self._attempt, update.message), *self._report_when_slot_over()]
 
     def _keep(self, event: PeerSlotOver) -> list[Action]:
@@ -266,8 +268,10 @@ class NodeProtocol:
         return [report, self._relay_in(self._relay_slots)]
 
     def _relay(self, event: RelayAsked) -> list[Action]:
-        if (event.round, event.attempt) != (self._round, self._attempt) or event.slot not in self._relay_slots:
+        is_due = (event.round, event.attempt) == (self._round, self._attempt) and event.slot > self._last_relayed
+        if not is_due or event.slot not in self._relay_slots:
             return self._count_stale(event)
+        self._last_relayed = event.slot
         return [self._relay_in([event.slot])]
 
     def _relay_in(self, slots: Sequence[int]) -> Relay:

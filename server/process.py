@@ -121,6 +121,7 @@ class ServerProcess:
             self._uplink = Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
             self._control.queue_at_most(MOST_QUEUED)
+            self._downlink.set_option(zmq.XPUB_VERBOSE, 1)  # a node may subscribe anew before its broken connection is noticed
             self._downlink.queue_at_most(queue_for(DOWNLINK_AT_ONCE, 4 * self._model.num_parameters))
             self._uplink.expect_frames_of(2 * self._code.most_symbols(self._num_symbols))
             self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
@@ -207,16 +208,18 @@ class ServerProcess:
                 self._round_started = perf_counter()
                 for node in members:
                     self._liveness.begins_work(node, monotonic())
-                theta = self._model.theta.astype("<f4", copy=False).data
-                self._publish("model", wire.Model(round=round, members=members), theta)
+                self._request(action)
                 await self._meet_faults("after-slot-1", round)
-            case protocol.AskRelay(round, attempt, slot):
+            case protocol.AskRelay(round, _, slot):
                 await self._meet_faults(f"before-slot-{slot}", round)
-                self._publish("control", wire.RelaySlot(round=round, attempt=attempt, slot=slot))
+                self._request(action)
                 await self._meet_faults(f"after-slot-{slot}", round)
-            case protocol.AskRepeat(round, attempt, members):
+            case protocol.AskRepeat(round, attempt, _):
                 log.info("round %d needs attempt %d", round, attempt)
-                self._publish("control", wire.Repeat(round=round, attempt=attempt, members=members))
+                self._request(action)
+            case protocol.Remind(node, incarnation, request):
+                log.info("node %d hears the PS again", node)
+                self._request(request, wire.ready_topic(node, incarnation))
             case protocol.EndWaiting(round, attempt, senders):
                 self._publish("control", wire.StopWaiting(round=round, attempt=attempt, senders=senders))
             case protocol.CloseRound(round):
@@ -231,6 +234,21 @@ class ServerProcess:
                 self._observer.round_done(await self._in_thread(self._close_round, action, verdict, collected))
                 await self._meet_faults("after-checkpoint", round)
                 self._events.put_nowait(protocol.RoundClosed(round))
+
+    def _request(
+        self,
+        request: protocol.StartRound | protocol.AskRelay | protocol.AskRepeat,
+        topic: bytes = wire.TOPIC_DOWNLINK,
+    ) -> None:
+        """Publish what nodes are to do next, to all of them or to the one whose own topic it is."""
+        match request:
+            case protocol.StartRound(round, members):
+                theta = self._model.theta.astype("<f4", copy=False).data
+                self._publish("model", wire.Model(round=round, members=members), theta, topic=topic)
+            case protocol.AskRelay(round, attempt, slot):
+                self._publish("control", wire.RelaySlot(round=round, attempt=attempt, slot=slot), topic=topic)
+            case protocol.AskRepeat(round, attempt, members):
+                self._publish("control", wire.Repeat(round=round, attempt=attempt, members=members), topic=topic)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
@@ -438,11 +456,11 @@ class ServerProcess:
         self._bytes["down"]["control"] += len(encoded) + sum(map(len, frames))
         self._control.send(address, encoded, *frames)
 
-    def _publish(self, kind: str, header: wire.Header, *frames: memoryview) -> None:
+    def _publish(self, kind: str, header: wire.Header, *frames: memoryview, topic: bytes = wire.TOPIC_DOWNLINK) -> None:
         encoded = wire.encode(header)
-        size = len(wire.TOPIC_DOWNLINK) + len(encoded) + sum(frame.nbytes for frame in frames)
-        self._bytes["down"][kind] += size * self._config.clients
-        self._downlink.send(wire.TOPIC_DOWNLINK, encoded, *frames)
+        size = len(topic) + len(encoded) + sum(frame.nbytes for frame in frames)
+        self._bytes["down"][kind] += size * (self._config.clients if topic == wire.TOPIC_DOWNLINK else 1)
+        self._downlink.send(topic, encoded, *frames)
 
     def _reject(self, error: WireError) -> None:
         self._num_rejected += 1

@@ -226,6 +226,15 @@ class AskRepeat:
 
 
 @dataclass(frozen=True)
+class Remind:
+    """Tell one node again what all were told: its connection was broken, and it may have missed it."""
+
+    node: int
+    incarnation: int
+    request: StartRound | AskRelay | AskRepeat
+
+
+@dataclass(frozen=True)
 class EndWaiting:
     """Tell all nodes not to wait for slot 1 of these senders."""
 
@@ -275,6 +284,7 @@ Action = (
     | StartRound
     | AskRelay
     | AskRepeat
+    | Remind
     | EndWaiting
     | Warn
     | CloseRound
@@ -397,7 +407,16 @@ class ServerProtocol:
         if member is None or member.incarnation != event.incarnation:
             return self._count_stale(event)
         member.hears = True
+        if self.state is State.COLLECTING and event.node in self.awaited:
+            return [Remind(event.node, event.incarnation, self._last_request())]
         return self._start_when_ready()
+
+    def _last_request(self) -> StartRound | AskRelay | AskRepeat:
+        """What all nodes were told last, for those who are left; who has heard it does nothing when told again."""
+        if self._config.early_stop and self._last_open_slot > 1:
+            return AskRelay(self._round, self._attempt, self._last_open_slot)
+        members = tuple(sorted(self._active))
+        return StartRound(self._round, members) if self._attempt == 1 else AskRepeat(self._round, self._attempt, members)
 
     def _is_ready(self, member: Member) -> bool:
         return member.hears and member.edition == self._edition

@@ -45,14 +45,14 @@ Script = dict[int, Callable[[], None]]
 
 
 class Proxied(Run):
-    """A run in this process. Node 2 talks to the PS through one proxy, and all hear it through another."""
+    """A run in this process. Node 2 talks to the PS through a proxy, hears it through another, and is heard through a third."""
 
     def __init__(self) -> None:
         super().__init__(CONFIG)
         model = self.server._model
         assert isinstance(model, GlobalModel)
         self.model = model
-        self.control, self.uplink = Proxy(), Proxy()
+        self.control, self.downlink, self.uplink = Proxy(), Proxy(), Proxy()
         self.script: Script = {}
 
     def _record(self, record: RoundRecord, attempts: Sequence[AttemptTrace], theta: Vector) -> None:
@@ -62,19 +62,25 @@ class Proxied(Run):
 
     async def carry_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._loop = asyncio.get_running_loop()
-        uplink = self.uplink
+        downlink, uplink = self.downlink, self.uplink
 
-        class HeardThroughProxy(Life):
+        class ThroughProxies(Life):
             async def _ask_to_join(self, join: wire.Join) -> None:
                 if join.node == FAULTY:
                     uplink.target = (join.host, join.port)
                     join = join.model_copy(update={"port": uplink.port})
                 await super()._ask_to_join(join)
 
-        monkeypatch.setattr(dncfl.node.process, "Life", HeardThroughProxy)
+            def _hear_server(self, welcome: wire.Welcome) -> None:
+                if self._node == FAULTY:
+                    downlink.target = (LOOPBACK, welcome.downlink_port)
+                    welcome = welcome.model_copy(update={"downlink_port": downlink.port})
+                super()._hear_server(welcome)
+
+        monkeypatch.setattr(dncfl.node.process, "Life", ThroughProxies)
         async with AsyncExitStack() as proxies:
             with self.server.listening(LOOPBACK) as port:
-                for proxy in (self.control, self.uplink):
+                for proxy in (self.control, self.downlink, self.uplink):
                     await proxies.enter_async_context(proxy)
                 self.control.target = (LOOPBACK, port)
                 ports = [self.control.port if m == FAULTY else port for m in range(CONFIG.clients)]
@@ -163,6 +169,14 @@ def test_a_control_connection_that_breaks_is_made_anew(monkeypatch: pytest.Monke
     assert run.control.counts["resets"] == 3
     assert run.control.counts["connections"] == 4
     assert run.lost(ROUNDS) == 0
+
+
+def test_a_model_that_breaks_off_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is 31 kB: the first connection ends within it, and the node gets it over the next."""
+    run = _run(monkeypatch, lambda run: {number: lambda: run.downlink.reset("out", 4000) for number in (3, 10, 20)})
+    assert run.downlink.counts["resets"] == 3
+    assert run.downlink.counts["connections"] == 4
+    assert run.rounds_with_losses == []
 
 
 def test_a_node_process_behind_a_link_that_swallows_all_joins_anew(tmp_path: Path) -> None:

@@ -23,11 +23,13 @@ SERVER = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Mishaps:
-    """Probabilities, at each step, that a node dies, that a dead one comes back, and that a transmission is lost on a link."""
+    """Probabilities, at each step, that a node dies, that a dead one comes back, that a transmission is lost on a link,
+    and that what is on its way from the PS to a node is lost with their connection, which is made anew."""
 
     death: float = 0.0
     return_: float = 0.0
     loss: float = 0.0
+    break_: float = 0.0
 
 
 def message_of(config: Config, node: int, round: int) -> Payload:
@@ -51,6 +53,7 @@ class Ether:
     num_deaths: int = 0
     num_returns: int = 0
     num_lost: int = 0
+    num_broken: int = 0
     num_expired: int = 0
 
     def __post_init__(self) -> None:
@@ -80,6 +83,9 @@ class Ether:
             dead = [m for m in range(self.config.clients) if m not in self.nodes and m not in self.server.members]
             if dead and self.rng.random() < self.mishaps.return_:
                 self._return(int(self.rng.choice(dead)))
+            hearing = [m for m in self.nodes if m in self.server.members and self.server.members[m].hears]
+            if self.mishaps.break_ and hearing and self.rng.random() < self.mishaps.break_:
+                self._break_downlink(int(self.rng.choice(hearing)))
             waiting = [key for key, queue in self.queues.items() if queue]
             if waiting:
                 sender, receiver, kind = key = waiting[self.rng.integers(len(waiting))]
@@ -122,6 +128,11 @@ class Ether:
                 queue.clear()
         self._join(node)
 
+    def _break_downlink(self, node: int) -> None:
+        self.num_broken += len(self.queues[SERVER, node, "downlink"])
+        self.queues[SERVER, node, "downlink"].clear()
+        self._queue(node, SERVER, "downlink", server_side.DownlinkHeard(node, self.incarnations[node]))
+
     def _queue(self, sender: int, receiver: int, kind: str, event: object) -> None:
         if kind == "uplink":
             event = (self.incarnations[sender], event)
@@ -145,19 +156,12 @@ class Ether:
                 for m in members:
                     self._queue(m, SERVER, "downlink", server_side.DownlinkHeard(m, members[m].incarnation))
                     self._queue(m, SERVER, "control", server_side.NodeConnected(m, edition))
-            case server_side.StartRound(round, members):
+            case server_side.StartRound() | server_side.AskRelay() | server_side.AskRepeat() | server_side.EndWaiting():
                 for m in everyone:
-                    theta = np.zeros(1, dtype=np.float32)
-                    self._queue(SERVER, m, "downlink", node_side.ModelArrived(round, theta, frozenset(members)))
-            case server_side.AskRelay(round, attempt, slot):
-                for m in everyone:
-                    self._queue(SERVER, m, "downlink", node_side.RelayAsked(round, attempt, slot))
-            case server_side.AskRepeat(round, attempt, members):
-                for m in everyone:
-                    self._queue(SERVER, m, "downlink", node_side.RepeatAsked(round, attempt, frozenset(members)))
-            case server_side.EndWaiting(round, attempt, senders):
-                for m in everyone:
-                    self._queue(SERVER, m, "downlink", node_side.WaitingEnds(round, attempt, frozenset(senders)))
+                    self._queue(SERVER, m, "downlink", _heard(action))
+            case server_side.Remind(node, incarnation, request):
+                if incarnation == self.incarnations[node]:
+                    self._queue(SERVER, node, "downlink", _heard(request))
             case server_side.CloseRound(round):
                 self.closed.append(action)
                 self._queue(SERVER, SERVER, "worker", server_side.RoundClosed(round))
@@ -203,3 +207,16 @@ class Ether:
                     outcome = self.drop_layers[receiver].outcome(**place)
                     heard = message if outcome is Outcome.DELIVERED else None
                     self._queue(sender, receiver, "uplink", node_side.PeerSlotOver(sender, round, attempt, outcome, heard))
+
+
+def _heard(action: server_side.StartRound | server_side.AskRelay | server_side.AskRepeat | server_side.EndWaiting) -> object:
+    """What a node makes of it that hears it."""
+    match action:
+        case server_side.StartRound(round, members):
+            return node_side.ModelArrived(round, np.zeros(1, dtype=np.float32), frozenset(members))
+        case server_side.AskRelay(round, attempt, slot):
+            return node_side.RelayAsked(round, attempt, slot)
+        case server_side.AskRepeat(round, attempt, members):
+            return node_side.RepeatAsked(round, attempt, frozenset(members))
+        case server_side.EndWaiting(round, attempt, senders):
+            return node_side.WaitingEnds(round, attempt, frozenset(senders))

@@ -267,6 +267,25 @@ def test_the_server_counts_what_is_stale_and_goes_on() -> None:
     assert server.num_stale == 3
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    clients=st.sampled_from([2, 3, 5, 8]),
+    pe=st.sampled_from([0.0, 0.2, 0.5]),
+    early_stop=st.booleans(),
+    order=st.integers(0, 2**32),
+)
+def test_a_downlink_that_breaks_loses_nothing(clients: int, pe: float, early_stop: bool, order: int) -> None:
+    """A node that subscribes again is told again what it may have missed: nothing is given up, or waited for in vain."""
+    config = load_config(None, {"clients": clients, "pe": pe, "early_stop": early_stop, "rounds": 5, "max_attempts": 3})
+    ether = Ether(config, channel(config), np.random.default_rng(order), Mishaps(break_=0.2))
+    ether.run()
+    assert ether.finished
+    assert ether.num_expired == 0
+    for action in ether.closed:
+        assert list(action.attempts) == simulated(config, channel(config), action.round).traces
+    assert ether.server.num_stale == 0
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     clients=st.sampled_from([2, 3, 5, 8]),
@@ -298,6 +317,14 @@ def test_deaths_returns_and_lost_frames_leave_a_trace_that_gives_the_same_outcom
     if not ether.num_lost and not ether.num_deaths:
         assert "l" not in letters
         assert ether.num_expired == 0
+
+
+def test_downlinks_do_break() -> None:
+    """Else the property above is worth nothing."""
+    config = load_config(None, {"clients": 5, "rounds": 20})
+    ether = Ether(config, channel(config), np.random.default_rng(1), Mishaps(break_=0.2))
+    ether.run()
+    assert ether.num_broken >= 20
 
 
 def test_mishaps_do_happen_and_are_survived() -> None:
