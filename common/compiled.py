@@ -7,9 +7,12 @@ they run as machine code, where no measure of coverage sees them.
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit  # compiles loops over arrays to vector instructions; galois brings it along
+from llvmlite import ir  # what numba builds its code with; needed for the address of an array
+from numba import njit, types  # compiles loops over arrays to vector instructions; galois brings it along
 from numba.core import config
 from numba.core.codegen import get_host_cpu_features
+from numba.extending import intrinsic
+from numba.np.numpy_support import carray as _carray
 
 Compiled = Callable[..., Any]
 
@@ -50,3 +53,20 @@ def inlined(function: Compiled) -> Compiled:
     """A part of compiled functions, put in where it is called."""
     part: Compiled = njit(inline="always")(function)
     return part
+
+
+_intrinsic: Callable[[Compiled], Compiled] = intrinsic
+
+
+@_intrinsic
+def pointer(_, address):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """In compiled functions: the pointer to an address, for `carray`. Arrays of many arrays would cost vector instructions."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.uint64), generate
+
+
+carray: Compiled = _carray
+"""In compiled functions: the array of a shape and type at a pointer."""

@@ -6,21 +6,13 @@ where they lie, by their addresses: arrays of many different payloads would cost
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from llvmlite import ir  # what numba builds its code with; needed for the address of a payload
-from numba import types
-from numba.extending import intrinsic
-from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from dncfl.common.compiled import compiled, inlined
+from dncfl.common.compiled import carray, compiled, inlined, pointer
 from dncfl.common.payload import Payload, Positions, Symbols
 from dncfl.common.threads import in_parts
-
-_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
-_carray: Callable[..., Any] = carray
 
 FEW_ROWS, MANY_ROWS = 1024, 256
 """Columns per block: ten float32 rows, or forty of them, are 40 kB."""
@@ -51,24 +43,16 @@ def _centre(p: int, wide: bool) -> int:
     return p // 2 if wide else 128
 
 
-@_intrinsic
-def _pointer(_, address):  # type: ignore[no-untyped-def]  # pragma: no cover
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.uint64), generate
-
-
 @inlined
 def _load(source, start, width, centre, row):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Columns start.. of one payload, around zero."""
     plane, itemsize = source[0], source[1]
     if itemsize == 1:
-        symbols = _carray(_pointer(plane + np.uint64(start)), (width,), np.uint8)
+        symbols = carray(pointer(plane + np.uint64(start)), (width,), np.uint8)
         for x in range(width):
             row[x] = symbols[x] - centre
     else:
-        words = _carray(_pointer(plane + np.uint64(2 * start)), (width,), np.uint16)
+        words = carray(pointer(plane + np.uint64(2 * start)), (width,), np.uint16)
         for x in range(width):
             row[x] = words[x] - centre
 
@@ -77,7 +61,7 @@ def _load(source, start, width, centre, row):  # type: ignore[no-untyped-def]  #
 def _load_escaped(source, first_escape, start, width, centre, row):  # type: ignore[no-untyped-def]  # pragma: no cover
     """The symbols 256 in these columns; returns the first escape behind them."""
     num_escapes = np.int64(source[3])
-    escapes = _carray(_pointer(source[2]), (num_escapes,), np.uint32)
+    escapes = carray(pointer(source[2]), (num_escapes,), np.uint32)
     i = first_escape
     while i < num_escapes and escapes[i] < start + width:
         row[escapes[i] - start] = 256 - centre
@@ -92,7 +76,7 @@ def _first_escapes(sources, first):  # type: ignore[no-untyped-def]  # pragma: n
     for i in range(sources.shape[0]):
         num_escapes = np.int64(sources[i, 3])
         if num_escapes:
-            places[i] = np.searchsorted(_carray(_pointer(sources[i, 2]), (num_escapes,), np.uint32), np.uint32(first))
+            places[i] = np.searchsorted(carray(pointer(sources[i, 2]), (num_escapes,), np.uint32), np.uint32(first))
     return places
 
 

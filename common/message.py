@@ -4,26 +4,29 @@ A message is `SIDE_SYMBOLS` symbols of side information, one byte each, followed
 
     num_samples   4 bytes   how many training samples the node holds
     bound         8 bytes   the quantiser's bound B as a double
-    checksum      4 bytes   CRC-32 over round, sender, num_samples, bound and the levels
+    checksum      4 bytes   of XXH3 over round, sender, num_samples, bound and the levels
 
 All of them take part in the network code, so a message that is recovered from codewords alone carries everything that
 the PS needs. The round and the sender are in the checksum only: a message of another round or node does not pass.
 """
 
 import struct
-import zlib
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
+import xxhash  # a hash at the speed of memory: every receiver of a message checks it
 
 from dncfl.common.errors import ChecksumError
 from dncfl.common.payload import Payload, Symbols
 from dncfl.common.quantiser import Levels, level_type
 
 _SIDE = struct.Struct("<Id")
-_CHECKSUM = struct.Struct("<I")
+CHECKSUM = 4
+"""Bytes of a checksum: by chance one of 2^32 damaged messages passes."""
+
 _PLACE = struct.Struct("<II")
-SIDE_SYMBOLS = _SIDE.size + _CHECKSUM.size
+SIDE_SYMBOLS = _SIDE.size + CHECKSUM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,7 @@ class QuantisedUpdate:
 def encode_message(update: QuantisedUpdate, p: int, *, round: int, sender: int) -> Payload:
     """ℰ: the SIDE_SYMBOLS + d symbols of GF(p) of an update."""
     side = _SIDE.pack(update.num_samples, update.bound)
-    checksum = _CHECKSUM.pack(_checksum(side, update.levels, round, sender))
+    checksum = _checksum(side, update.levels, round, sender)
     symbols = np.empty(SIDE_SYMBOLS + update.levels.size, dtype=update.levels.dtype)
     symbols[:SIDE_SYMBOLS] = np.frombuffer(side + checksum, dtype=np.uint8)
     symbols[SIDE_SYMBOLS:] = update.levels
@@ -56,43 +59,47 @@ def is_intact(message: Payload, *, round: int, sender: int, num_levels: int) -> 
 
 def decode_message(message: Payload, *, round: int, sender: int, num_levels: int) -> QuantisedUpdate:
     """ℰ⁻¹: the update in a message. Raises ChecksumError when the message is not what `sender` encoded in `round`."""
-    where = f"the message of node {sender} in round {round}"
     symbols = message.symbols
     if (side := _side_of(symbols)) is None:
-        raise ChecksumError(f"{where} has damaged side information")
+        raise _wrong("has damaged side information", round, sender)
     levels: Levels = symbols[SIDE_SYMBOLS:]
     if levels.size and int(levels.max()) >= num_levels:
-        raise ChecksumError(f"{where} holds level {int(levels.max())}: must be below {num_levels}")
+        raise _wrong(f"holds level {int(levels.max())}: must be below {num_levels}", round, sender)
     levels = levels.astype(level_type(num_levels), copy=False)
-    if not _matches(side, levels, round, sender):
-        raise ChecksumError(f"{where} does not match its checksum")
-    update = read_message(message, num_levels)
-    if not 0 < update.bound < np.inf:
-        raise ChecksumError(f"{where} holds the quantiser bound {update.bound}: must be positive and finite")
+    if side[_SIDE.size :] != _checksum(side[: _SIDE.size], levels, round, sender):
+        raise _wrong("does not match its checksum", round, sender)
+    update = _update(side, levels)
+    if not 0 < update.bound < inf:
+        raise _wrong(f"holds the quantiser bound {update.bound}: must be positive and finite", round, sender)
     return update
 
 
 def read_message(message: Payload, num_levels: int) -> QuantisedUpdate:
     """The update in a message that is known to be intact."""
     symbols = message.symbols
-    num_samples, bound = _SIDE.unpack_from(symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes())
-    levels: Levels = symbols[SIDE_SYMBOLS:].astype(level_type(num_levels), copy=False)
+    side = symbols[:SIDE_SYMBOLS].astype(np.uint8, copy=False).tobytes()
+    return _update(side, symbols[SIDE_SYMBOLS:].astype(level_type(num_levels), copy=False))
+
+
+def _update(side: bytes, levels: Levels) -> QuantisedUpdate:
+    num_samples, bound = _SIDE.unpack_from(side)
     return QuantisedUpdate(levels=levels, bound=bound, num_samples=num_samples)
 
 
 def _side_of(symbols: Symbols) -> bytes | None:
     """The side information and the checksum; None where the symbols are too few, or no bytes."""
-    if symbols.size < SIDE_SYMBOLS or np.any(symbols[:SIDE_SYMBOLS] > 255):
+    side = symbols[:SIDE_SYMBOLS]
+    if side.size < SIDE_SYMBOLS or (side.itemsize > 1 and side.max() > 255):
         return None
-    return symbols[:SIDE_SYMBOLS].astype(np.uint8).tobytes()
+    return side.astype(np.uint8, copy=False).tobytes()
 
 
-def _matches(side: bytes, levels: Levels, round: int, sender: int) -> bool:
-    expected: int = _CHECKSUM.unpack_from(side, _SIDE.size)[0]
-    return expected == _checksum(side[: _SIDE.size], levels, round, sender)
-
-
-def _checksum(side: bytes, levels: Levels, round: int, sender: int) -> int:
+def _checksum(side: bytes, levels: Levels, round: int, sender: int) -> bytes:
     """Over the levels as bytes, or as 16-bit words where there are more than 256 of them."""
-    start = zlib.crc32(side, zlib.crc32(_PLACE.pack(round, sender)))
-    return zlib.crc32(levels.astype(levels.dtype.newbyteorder("<"), copy=False).data, start)
+    digest = xxhash.xxh3_64(_PLACE.pack(round, sender) + side)
+    digest.update(levels.astype(levels.dtype.newbyteorder("<"), copy=False).data)
+    return digest.digest()[:CHECKSUM]
+
+
+def _wrong(what: str, round: int, sender: int) -> ChecksumError:
+    return ChecksumError(f"the message of node {sender} in round {round} {what}")

@@ -7,7 +7,7 @@ message with at most 256 levels are; the list is empty then.
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ Symbols = NDArray[np.uint8 | np.uint16]
 
 Positions = NDArray[np.uint32]
 W = TypeVar("W", np.uint16, np.uint32)
+
+
+_LITTLE_ENDIAN: dict[type, np.dtype[Any]] = {np.uint16: np.dtype("<u2"), np.uint32: np.dtype("<u4")}
 
 
 def _no_escapes() -> Positions:
@@ -75,7 +78,7 @@ class Payload:
         """The payload of `count` symbols in two buffers, which it reads in place. Raises WireError where they cannot be one."""
         if len(escapes) % 4:
             raise WireError(f"{len(escapes)} bytes are no list of 32-bit positions")
-        positions = _words(escapes, np.uint32)
+        positions = _words(escapes, np.uint32) if len(escapes) else _no_escapes()
         if len(plane) == count:
             payload = cls(np.frombuffer(plane, dtype=np.uint8), positions)
             bytes_fit = p > 255
@@ -93,8 +96,8 @@ class Payload:
 
 def _words(buffer: Buffer, kind: type[W]) -> NDArray[W]:
     """The little-endian words in a buffer; where they lie, unless it begins at an odd address, as parts of frames may."""
-    words = np.frombuffer(buffer, dtype=np.dtype(kind).newbyteorder("<")).astype(kind, copy=False)
-    return np.require(words, requirements="A")
+    words: NDArray[W] = np.frombuffer(buffer, dtype=_LITTLE_ENDIAN[kind]).astype(kind, copy=False)
+    return words if words.flags.aligned else words.copy()
 
 
 @compiled("boolean(Array(uint32, 1, 'C', readonly=True), Array(uint8, 1, 'C', readonly=True))")

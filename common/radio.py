@@ -87,12 +87,15 @@ class Radio:
         header = wire.decode(frames[1], wire.TRANSMISSION)
         header.check(num_clients=self._code.num_clients, last_slot=1 + self._code.relay_slots, last_round=self._last_round)
         of_header, of_all = frames[4][:DIGEST], frames[4][DIGEST:]
-        if of_header != _digest(frames[1]):
+        digest = xxhash.xxh3_64(frames[1])
+        if of_header != digest.digest():
             raise WireError("a transmission whose header does not match its digest")
         outcome = self._drop_layer.outcome(round=header.round, attempt=header.attempt, slot=header.slot, sender=header.sender)
         payload = None
         if outcome is Outcome.DELIVERED:
-            if of_all != _digest(*frames[1:4]):
+            digest.update(frames[2])
+            digest.update(frames[3])
+            if of_all != digest.digest():
                 self.num_damaged += 1
                 return Reception(header, Outcome.LOST, None)
             num_symbols = self._code.num_symbols(header.slot, self._num_symbols)
@@ -101,11 +104,8 @@ class Radio:
 
 
 def _digests(header: Any, *planes: Any) -> bytes:
-    return _digest(header) + _digest(header, *planes)
-
-
-def _digest(*frames: Any) -> bytes:
-    digest = xxhash.xxh3_64()
-    for frame in frames:
-        digest.update(frame)
-    return digest.digest()
+    digest = xxhash.xxh3_64(header)
+    of_header = digest.digest()
+    for plane in planes:
+        digest.update(plane)
+    return of_header + digest.digest()

@@ -6,8 +6,10 @@ streams never overlap.
 """
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 
 class Purpose(IntEnum):
@@ -24,6 +26,13 @@ class Purpose(IntEnum):
     RARE_OUTAGE = 9
 
 
+class _NoSeed(ISeedSequence):
+    """What a generator is made of whose state is set at once: else it would ask the system for entropy each time."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        return np.zeros(n_words, dtype=dtype)
+
+
 def stream(
     seed: int,
     purpose: Purpose,
@@ -35,9 +44,18 @@ def stream(
     receiver: int = 0,
 ) -> np.random.Generator:
     """The random stream of one purpose at one place of the run. Every argument is in 0..2^32-1, the seed in 0..2^64-1."""
-    key = np.array([seed, purpose], dtype=np.uint64)
-    counter = np.array([0, round << 32 | attempt, slot, sender << 32 | receiver], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+    no_seed: Any = _NoSeed()
+    generator = np.random.Philox(no_seed)
+    state: Any = {
+        "bit_generator": "Philox",
+        "state": {"key": (seed, purpose), "counter": (0, round << 32 | attempt, slot, sender << 32 | receiver)},
+        "buffer": (0, 0, 0, 0),
+        "buffer_pos": 4,  # it is empty
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    generator.state = state
+    return np.random.Generator(generator)
 
 
 def torch_seed(seed: int, purpose: Purpose, *, round: int = 0, sender: int = 0) -> int:

@@ -1,10 +1,11 @@
 """The new global model from what the PS has got: exact sums of integer levels, scaled once, in no order of arrival."""
 
 from collections.abc import Mapping
+from itertools import groupby
 
 import numpy as np
 
-from dncfl.common.compiled import compiled
+from dncfl.common.compiled import carray, compiled, pointer
 from dncfl.common.config import Config
 from dncfl.common.errors import ChecksumError
 from dncfl.common.message import QuantisedUpdate, decode_message
@@ -14,20 +15,44 @@ from dncfl.common.tasks.model import Vector
 from dncfl.common.threads import each, in_parts
 from dncfl.common.weighted_sum import decode_sum
 
-BLOCK = 2**16
+BLOCK = 2**13
 """Parameters per step, so that their sums stay in the processor's cache."""
 
 
-@compiled("void(Array(uint8, 1, 'C', readonly=True), uint32[::1])", "void(Array(uint16, 1, 'C', readonly=True), uint32[::1])")
-def _add(levels, sums):  # type: ignore[no-untyped-def]  # pragma: no cover
-    for x in range(sums.size):
-        sums[x] += levels[x]
+@compiled(
+    "void(uint64[::1], int64, int64[::1], float64[::1], float64[::1], float64, float64,"
+    " Array(float32, 1, 'C', readonly=True), int64, int64, float32[::1])"
+)
+def _average(  # type: ignore[no-untyped-def]  # pragma: no cover
+    addresses, itemsize, ends, steps, offsets, model_weight, update_weight, theta, first, last, new
+):
+    """Parameters first..last of a·θ + b·Σ Q(Δθ_m). Levels lie at addresses; those up to each end have a bound in common.
 
-
-@compiled("void(uint32[::1], float64, float64, float64, float64[::1])")
-def _add_update(sums, step, offset, weight, total):  # type: ignore[no-untyped-def]  # pragma: no cover
-    for x in range(sums.size):
-        total[x] += weight * (step * sums[x] - offset)
+    Levels are added up as whole numbers, so that no rounding depends on their order.
+    """
+    sums = np.empty(BLOCK, np.uint32)
+    total = np.empty(BLOCK, np.float64)
+    for start in range(first, last, BLOCK):
+        width = min(BLOCK, last - start)
+        for x in range(width):
+            total[x] = model_weight * theta[start + x]
+        begin = 0
+        for group in range(ends.size):
+            sums[:] = 0
+            for i in range(begin, ends[group]):
+                if itemsize == 1:
+                    levels = carray(pointer(addresses[i] + np.uint64(start)), (width,), np.uint8)
+                    for x in range(width):
+                        sums[x] += levels[x]
+                else:
+                    words = carray(pointer(addresses[i] + np.uint64(2 * start)), (width,), np.uint16)
+                    for x in range(width):
+                        sums[x] += words[x]
+            for x in range(width):
+                total[x] += update_weight * (steps[group] * sums[x] - offsets[group])
+            begin = ends[group]
+        for x in range(width):
+            new[start + x] = total[x]
 
 
 def proves_itself(config: Config, payload: Payload, *, round: int, sender: int) -> bool:
@@ -69,23 +94,22 @@ def _add_messages(config: Config, theta: Vector, messages: Mapping[int, Payload]
     def decode(sender: int) -> QuantisedUpdate:
         return decode_message(messages[sender], round=round, sender=sender, num_levels=config.levels)
 
-    updates = each(decode, messages, theta.size)
+    updates = sorted(each(decode, messages, theta.size), key=_bound)
     model_weight, update_weight = config.method_traits.weights(len(updates), config.clients)
-    levels_by_bound = {update.bound: [u.levels for u in updates if u.bound == update.bound] for update in updates}
-    quantisers = {bound: Quantiser(levels=config.levels, bound=bound) for bound in sorted(levels_by_bound)}
+    groups = [(Quantiser(levels=config.levels, bound=bound), len(list(same))) for bound, same in groupby(updates, _bound)]
+    steps = np.array([quantiser.step for quantiser, _ in groups])
+    offsets = np.array([number * quantiser.bound for quantiser, number in groups])
+    ends = np.cumsum([number for _, number in groups])
+    addresses = np.array([update.levels.ctypes.data for update in updates], dtype=np.uint64)
+    itemsize = updates[0].levels.itemsize
     new = np.empty_like(theta)
 
     def fill(first: int, last: int) -> None:
-        for start in range(first, last, BLOCK):
-            part = slice(start, min(start + BLOCK, last))
-            total = model_weight * theta[part].astype(np.float64)
-            sums = np.empty(total.size, dtype=np.uint32)  # whole numbers, so that no rounding depends on the order
-            for bound, quantiser in quantisers.items():
-                sums[:] = 0
-                for levels in levels_by_bound[bound]:
-                    _add(levels[part], sums)
-                _add_update(sums, quantiser.step, len(levels_by_bound[bound]) * bound, update_weight, total)
-            new[part] = total
+        _average(addresses, itemsize, ends, steps, offsets, model_weight, update_weight, theta, first, last, new)
 
     in_parts(fill, theta.size)
     return new
+
+
+def _bound(update: QuantisedUpdate) -> float:
+    return update.bound
