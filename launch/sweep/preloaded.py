@@ -2,8 +2,6 @@
 
 import gc
 
-import sklearn.datasets  # noqa: F401  # the data set digits
-
 import dncfl.launch.reference
 import dncfl.server.global_model  # noqa: F401
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from sklearn.datasets import load_digits
 from torch import nn
 from torchvision.datasets.mnist import MNIST
 
 from dncfl.common.errors import ConfigError, DataError, ModelError
-from dncfl.common.tasks.data import ensure_available, load_dataset
+from dncfl.common.tasks.data import _digits_table, ensure_available, load_dataset
 from dncfl.common.tasks.model import PaperCNN, build_model, load_vector, named_tensors, to_vector
 from dncfl.common.tasks.partition import parse_partition
 from dncfl.common.tasks.training import Recipe, evaluate, train
@@ -76,6 +77,12 @@ def test_no_client_stays_empty() -> None:
 
 def _classes(share: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(LABELS[share])
+
+
+def test_digits_are_scikit_learns() -> None:
+    table, bunch = _digits_table(), load_digits()
+    assert np.array_equal(table[:, :-1].reshape(-1, 8, 8), bunch.images)
+    assert np.array_equal(table[:, -1], bunch.target)
 
 
 def test_digits() -> None:
