@@ -11,7 +11,7 @@ import torch
 from dncfl.common.config import Config
 from dncfl.common.errors import DataError
 from dncfl.common.payload import Payload
-from dncfl.common.tasks.data import load_dataset
+from dncfl.common.tasks.data import Samples, load_dataset
 from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, to_vector
 from dncfl.common.tasks.training import Evaluation, TrainingStopped, evaluate
 from dncfl.server.aggregation import aggregate
@@ -44,17 +44,26 @@ class Model(Protocol):
         """A new θ by what the PS got in a round, see `aggregate`, tested; the model takes it by `take`."""
 
 
+def load_test_set(config: Config) -> Samples:
+    """The samples that θ is tested on. Raises DataError where there are none."""
+    samples = load_dataset(config.dataset, config.data_root, train=False).all_samples(config.device)
+    if len(samples) == 0:
+        raise DataError(f"the test set of {config.dataset} is empty")
+    return samples
+
+
 class GlobalModel:
     """θ from its seeded start through the rounds."""
 
-    def __init__(self, config: Config) -> None:
-        """Raises DataError without test data, ConfigError for a model that cannot be built. One torch thread."""
+    def __init__(self, config: Config, test: Samples | None = None) -> None:
+        """`test`: the test set where several models share one; it is loaded otherwise. One torch thread.
+
+        Raises DataError without test data, ConfigError for a model that cannot be built.
+        """
         torch.set_num_threads(1)
         self._config = config
         self._model = build_model(config.model, config.seed, config.device)
-        self._test = load_dataset(config.dataset, config.data_root, train=False).all_samples(config.device)
-        if len(self._test) == 0:
-            raise DataError(f"the test set of {config.dataset} is empty")
+        self._test = load_test_set(config) if test is None else test
         self.theta: Vector = to_vector(self._model)
         self.rounds_done = 0
 

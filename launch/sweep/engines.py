@@ -42,9 +42,10 @@ def batched(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
     """The clients of all these runs trained side by side."""
     from dncfl.launch.batched.engine import BatchedRun, batched_rounds
     from dncfl.launch.reference import over_channel
-    from dncfl.server.global_model import GlobalModel
+    from dncfl.server.global_model import GlobalModel, load_test_set
 
-    runs = [BatchedRun(config=config, model=GlobalModel(config), communicate=over_channel(config)) for config in configs]
+    test = load_test_set(configs[0])
+    runs = [BatchedRun(config=config, model=GlobalModel(config, test), communicate=over_channel(config)) for config in configs]
     yield from ((number, record) for number, record, _ in batched_rounds(runs))
 
 

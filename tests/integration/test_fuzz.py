@@ -305,7 +305,7 @@ class Fuzzer:
 
     def _is_harmless_transmission(self, target: Target, original: Frames, mutant: Frames) -> bool:
         header = wire.decode(mutant[1], wire.TRANSMISSION)
-        if len(mutant) != 5 or mutant[1] == original[1] or mutant[4][:8] != radio_module._digest(mutant[1]):
+        if len(mutant) != 5 or mutant[1] == original[1] or mutant[4][:8] != radio_module._digests(mutant[1])[:8]:
             return True
         member = self._server._protocol.members.get(header.sender)
         if member is None or header.incarnation != member.incarnation:
