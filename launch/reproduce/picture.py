@@ -22,7 +22,7 @@ def draw_figure(folder: Path, figure: int, reproductions: Sequence[Reproduction]
     """Draw one figure as PNG and PDF; `what` says in a few words what was run. Raises StorageError."""
     matplotlib.use("agg")
     picture = Figure(figsize=(13, 5.6), layout="constrained")
-    picture.suptitle(f"Fig. {figure} of the letter, {TITLES[figure]}: {what}")
+    picture.suptitle(f"Fig. {figure} of the letter, {TITLES[figure]}: {what}, {_num_runs(reproductions)} of each curve")
     known, anonymous = picture.subplots(1, 2, sharey=True)
     for one in reproductions:
         if one.curve.method == "anonymous":
@@ -42,6 +42,12 @@ def draw_figure(folder: Path, figure: int, reproductions: Sequence[Reproduction]
         with writing(f"the picture {path}"):
             picture.savefig(path, dpi=110)
     return paths
+
+
+def _num_runs(reproductions: Sequence[Reproduction]) -> str:
+    numbers = [len(one.accuracy) for one in reproductions]
+    fewest, most = min(numbers), max(numbers)
+    return ("1 run" if most == 1 else f"{most} runs") if fewest == most else f"{fewest} to {most} runs"
 
 
 def _draw_known(axes: Axes, one: Reproduction) -> None:
