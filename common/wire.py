@@ -77,7 +77,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     """Version of the wire format; it changes whenever a frame changes its meaning."""
 
 
