@@ -36,6 +36,9 @@ REASON_SECONDS = 1.0
 PRELOADED = ("dncfl.launch.cli", "dncfl.node.process")
 """What every node imports."""
 
+FROZEN = "dncfl.launch.frozen"
+"""What a server that others are forked from imports last."""
+
 PRELOADED_FOR = {"digits": (), "mnist": ("torchvision.datasets",)}
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -55,7 +58,7 @@ class LocalNodes:
         self._context = multiprocessing.get_context("forkserver")
         self._processes: list[ForkServerProcess] = []
         self._settings: list[NodeSettings] = []
-        self._context.set_forkserver_preload([*PRELOADED, *PRELOADED_FOR[config.dataset], "dncfl.launch.frozen"])
+        self._context.set_forkserver_preload([*PRELOADED, *PRELOADED_FOR[config.dataset], FROZEN])
         with one_thread_each(), ignoring_interrupts():
             ensure_running()
 

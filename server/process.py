@@ -235,11 +235,7 @@ class ServerProcess:
                 await self._meet_faults("after-checkpoint", round)
                 self._events.put_nowait(protocol.RoundClosed(round))
 
-    def _request(
-        self,
-        request: protocol.StartRound | protocol.AskRelay | protocol.AskRepeat,
-        topic: bytes = wire.TOPIC_DOWNLINK,
-    ) -> None:
+    def _request(self, request: protocol.Request, topic: bytes = wire.TOPIC_DOWNLINK) -> None:
         """Publish what nodes are to do next, to all of them or to the one whose own topic it is."""
         match request:
             case protocol.StartRound(round, members):

@@ -225,13 +225,17 @@ class AskRepeat:
     members: tuple[int, ...]
 
 
+Request = StartRound | AskRelay | AskRepeat
+"""What nodes are to do next."""
+
+
 @dataclass(frozen=True)
 class Remind:
     """Tell one node again what all were told: its connection was broken, and it may have missed it."""
 
     node: int
     incarnation: int
-    request: StartRound | AskRelay | AskRepeat
+    request: Request
 
 
 @dataclass(frozen=True)
@@ -411,7 +415,7 @@ class ServerProtocol:
             return [Remind(event.node, event.incarnation, self._last_request())]
         return self._start_when_ready()
 
-    def _last_request(self) -> StartRound | AskRelay | AskRepeat:
+    def _last_request(self) -> Request:
         """What all nodes were told last, for those who are left; who has heard it does nothing when told again."""
         if self._config.early_stop and self._last_open_slot > 1:
             return AskRelay(self._round, self._attempt, self._last_open_slot)

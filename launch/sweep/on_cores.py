@@ -16,10 +16,10 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ensure_running
 
-from dncfl.launch.local import ignoring_interrupts, one_thread_each
+from dncfl.launch.local import FROZEN, ignoring_interrupts, one_thread_each
 from dncfl.launch.sweep.jobs import Job, Result, compute, failed
 
-PRELOADED = "dncfl.launch.sweep.preloaded"
+PRELOADED = ("dncfl.launch.reference", "dncfl.server.global_model", FROZEN)
 LOST = "its worker process ended without a word: it was killed, perhaps for want of memory"
 
 
@@ -31,7 +31,7 @@ class Cores:
         self._context = multiprocessing.get_context("forkserver")
 
     def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:
-        self._context.set_forkserver_preload([PRELOADED])
+        self._context.set_forkserver_preload(list(PRELOADED))
         with one_thread_each(), ignoring_interrupts():
             ensure_running()
         waiting = deque(jobs)
