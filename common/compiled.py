@@ -68,5 +68,20 @@ def pointer(_, address):  # type: ignore[no-untyped-def]  # pragma: no cover
     return types.voidptr(types.uint64), generate
 
 
+@_intrinsic
+def prefetch(_, address):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """In compiled functions: ask for the cache line at an address ahead of its use; any address may be asked for."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        where, number = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()), ir.IntType(32)
+        instruction = ir.FunctionType(ir.VoidType(), [where.type, number, number, number])
+        for_writing, keep_in_second_level, data = number(1), number(2), number(1)
+        name = builder.module.declare_intrinsic("llvm.prefetch", [where.type], instruction)
+        builder.call(name, [where, for_writing, keep_in_second_level, data])
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), generate
+
+
 carray: Compiled = _carray
 """In compiled functions: the array of a shape and type at a pointer."""

@@ -2,7 +2,8 @@
 
 Blocks of columns are brought into the first-level cache as floating-point residues around zero, multiplied there by
 factors around zero, and reduced before they leave. `exact_type` tells in which type this is exact. Payloads are read
-where they lie, by their addresses: arrays of many different payloads would cost the vector instructions.
+where they lie, by their addresses: arrays of many different payloads would cost the vector instructions. There are more
+streams than a processor foresees by itself, so the next block's lines are asked for while this one is computed.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,15 +11,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dncfl.common.compiled import carray, compiled, inlined, pointer
+from dncfl.common.compiled import carray, compiled, inlined, pointer, prefetch
 from dncfl.common.payload import Payload, Positions, Symbols
 from dncfl.common.threads import in_parts
 
-FEW_ROWS, MANY_ROWS = 1024, 256
-"""Columns per block: ten float32 rows, or forty of them, are 40 kB."""
+FEW_ROWS, MANY_ROWS, DOUBLE_ROWS = 640, 256, 64
+"""Columns per block, so that what is read again for each sum stays in the first-level cache: ten rows of float32, forty of
+them, or sixty-four of float64 take 26 to 41 kB."""
 
-PIECE = 2048
-"""Columns whose symbols wait in the second-level cache until they are packed into bytes."""
+CACHE_LINE = 64
+"""Bytes that are fetched from memory together."""
+
+PIECE = 2560
+"""Columns whose symbols wait in the second-level cache until they are packed into bytes: whole blocks."""
 
 STRIDE = 64
 """Symbols that are looked at together for one that does not fit a byte."""
@@ -44,9 +49,17 @@ def _centre(p: int, wide: bool) -> int:
 
 
 @inlined
+def _fetch(address, num_bytes):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Have so many bytes brought into the cache meanwhile."""
+    for offset in range(0, num_bytes, CACHE_LINE):
+        prefetch(np.uint64(address + offset))
+
+
+@inlined
 def _load(source, start, width, centre, row):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Columns start.. of one payload, around zero."""
     plane, itemsize = source[0], source[1]
+    _fetch(plane + np.uint64(itemsize * (start + width)), itemsize * width)
     if itemsize == 1:
         symbols = carray(pointer(plane + np.uint64(start)), (width,), np.uint8)
         for x in range(width):
@@ -102,13 +115,24 @@ def _five(f, i):  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @inlined
-def _sum_of_five(f, r, x, block):  # type: ignore[no-untyped-def]  # pragma: no cover
-    return f[0] * r[x] + f[1] * r[block + x] + f[2] * r[2 * block + x] + f[3] * r[3 * block + x] + f[4] * r[4 * block + x]
+def _add_five(total, f, r, x, block):  # type: ignore[no-untyped-def]  # pragma: no cover
+    total += f[0] * r[x]
+    total += f[1] * r[block + x]
+    total += f[2] * r[2 * block + x]
+    total += f[3] * r[3 * block + x]
+    return total + f[4] * r[4 * block + x]
 
 
 @inlined
 def _reduced(total, inverse, shift, p):  # type: ignore[no-untyped-def]  # pragma: no cover
     return np.uint16(total - np.floor(total * inverse + shift) * p)
+
+
+@inlined
+def _from_cache_line(buffer, size):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The part of a longer buffer that starts with a cache line: vectors across two lines would take twice as long."""
+    first = -np.int64(buffer.ctypes.data) % CACHE_LINE // buffer.itemsize
+    return buffer[first : first + size]
 
 
 def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
@@ -122,11 +146,11 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
         """factors (k × n) times columns first..last of n payloads, to columns out_first.. of out (k × …)."""
         centred, offsets = _around_zero(factors, p, centre)
         num_factors = centred.shape[1]
-        one = p / p
+        zero, one = p - p, p / p
         inverse = one / p
         shift = inverse / (one + one)
-        rows = np.zeros(num_factors * block, type(p))
-        sums = np.empty(block, type(p))
+        rows = _from_cache_line(np.zeros(num_factors * block + CACHE_LINE, type(p)), num_factors * block)
+        sums = _from_cache_line(np.empty(block + CACHE_LINE, type(p)), block)
         rest = np.empty(block, np.uint16)
         next_escape = _first_escapes(sources, first)
         for start in range(first, last, block):
@@ -139,34 +163,35 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
             column = out_first + start - first
             for j in range(factors.shape[0]):
                 target = out[j, column : column + width] if width == block else rest
+                _fetch(out[j, column + width :].ctypes.data, 2 * block)
                 offset, f, r = offsets[j], _five(centred[j], 0), rows
                 if num_factors == GROUP:
                     for x in range(block):
-                        target[x] = _reduced(offset + _sum_of_five(f, r, x, block), inverse, shift, p)
+                        target[x] = _reduced(_add_five(offset, f, r, x, block), inverse, shift, p)
                 elif num_factors == 2 * GROUP:
                     g, s = _five(centred[j], GROUP), rows[GROUP * block :]
                     for x in range(block):
-                        total = offset + (_sum_of_five(f, r, x, block) + _sum_of_five(g, s, x, block))
+                        total = _add_five(offset, f, r, x, block) + _add_five(zero, g, s, x, block)
                         target[x] = _reduced(total, inverse, shift, p)
                 else:
                     for x in range(block):
-                        sums[x] = offset + _sum_of_five(f, r, x, block)
+                        sums[x] = _add_five(offset, f, r, x, block)
                     i = GROUP
                     while num_factors - i > 2 * GROUP:
                         f, g = _five(centred[j], i), _five(centred[j], i + GROUP)
                         r, s = rows[i * block :], rows[(i + GROUP) * block :]
                         for x in range(block):
-                            sums[x] += _sum_of_five(f, r, x, block) + _sum_of_five(g, s, x, block)
+                            sums[x] = _add_five(sums[x], f, r, x, block) + _add_five(zero, g, s, x, block)
                         i += 2 * GROUP
                     f, r = _five(centred[j], i), rows[i * block :]
                     if num_factors - i == 2 * GROUP:
                         g, s = _five(centred[j], i + GROUP), rows[(i + GROUP) * block :]
                         for x in range(block):
-                            total = sums[x] + (_sum_of_five(f, r, x, block) + _sum_of_five(g, s, x, block))
+                            total = _add_five(sums[x], f, r, x, block) + _add_five(zero, g, s, x, block)
                             target[x] = _reduced(total, inverse, shift, p)
                     else:
                         for x in range(block):
-                            target[x] = _reduced(sums[x] + _sum_of_five(f, r, x, block), inverse, shift, p)
+                            target[x] = _reduced(_add_five(sums[x], f, r, x, block), inverse, shift, p)
                 if width < block:
                     out[j, column : column + width] = rest[:width]
 
@@ -174,7 +199,8 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
 
 
 _product_of_few = _product_in_blocks(FEW_ROWS, "float32")
-_product_of_many = _product_in_blocks(MANY_ROWS, "float32", "float64")
+_product_of_many = _product_in_blocks(MANY_ROWS, "float32")
+_product_in_doubles = _product_in_blocks(DOUBLE_ROWS, "float64")
 
 
 @inlined
@@ -234,7 +260,8 @@ class Product:
         self.packs = p <= 257 and real is np.float32 and not wide
         self._payloads = payloads
         self._num_threads = num_threads
-        self._product = _product_of_few if real is np.float32 and num_terms <= 2 * GROUP else _product_of_many
+        of_floats = _product_of_few if num_terms <= 2 * GROUP else _product_of_many
+        self._product = of_floats if real is np.float32 else _product_in_doubles
         sources = np.array([payload.source for payload in payloads], dtype=np.uint64)
         self._operands = np.ascontiguousarray(factors, dtype=np.uint16), sources, real(p), real(centre)
 
