@@ -6,7 +6,7 @@ All times are seconds of one monotonic clock.
 from dataclasses import dataclass
 
 from dncfl.common.config import Config
-from dncfl.server.protocol import NodeJoined
+from dncfl.server.events import NodeJoined
 
 PROBE_SECONDS = 2.0
 """How long a node may take to show that it lives, when another asks to be it."""

@@ -38,12 +38,12 @@ from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
-from dncfl.server import protocol
+from dncfl.server import actions, events
 from dncfl.server.aggregation import proves_itself
 from dncfl.server.global_model import Model
 from dncfl.server.liveness import Liveness
 from dncfl.server.observer import Observer
-from dncfl.server.protocol import ServerProtocol
+from dncfl.server.protocol import ServerProtocol, State
 from dncfl.server.records import RoundRecord, attempt_figures, local_figures
 from dncfl.server.verification import Verdict, verify
 
@@ -90,7 +90,7 @@ class ServerProcess:
         self._code = code
         self._num_symbols = SIDE_SYMBOLS + model.num_parameters
         self._radio = Radio(code, channel(config), config.clients, self._num_symbols, last_round=config.rounds)
-        self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
+        self._events: asyncio.Queue[events.Event] = asyncio.Queue()
         self._nodes_by_address: dict[bytes, int] = {}
         self._liveness = Liveness(config)
         self._connected: set[tuple[str, int]] = set()
@@ -159,7 +159,7 @@ class ServerProcess:
 
     def node_ended(self, node: int, reason: str, *, for_good: bool) -> None:
         """Tell that the process of a node is over; `for_good`: nobody will start it again."""
-        self._events.put_nowait(protocol.NodeGone(node, reason, for_good))
+        self._events.put_nowait(events.NodeGone(node, reason, for_good))
 
     async def _consume(self) -> None:
         """The run: each event leads to actions, one after the other, until the last round is done."""
@@ -168,41 +168,41 @@ class ServerProcess:
             self._last_event = monotonic()
             log.debug("%s", event)
             for action in self._protocol.handle(event):
-                if isinstance(action, protocol.Finish):
+                if isinstance(action, actions.Finish):
                     return
                 await self._perform(action)
             if not self._events.empty():
                 continue  # who watches need not see every step
-            if self._protocol.state in (protocol.State.JOINING, protocol.State.CONNECTING):
+            if self._protocol.state in (State.JOINING, State.CONNECTING):
                 self._observer.waiting(self._protocol.missing)
-            elif self._protocol.state is protocol.State.COLLECTING:
+            elif self._protocol.state is State.COLLECTING:
                 self._observer.communicating(*self._protocol.progress)
 
-    async def _perform(self, action: protocol.Action) -> None:
+    async def _perform(self, action: actions.Action) -> None:
         match action:
-            case protocol.Welcome(node, address):
+            case actions.Welcome(node, address):
                 self._nodes_by_address[address] = node
                 self._liveness.joins(node, monotonic())
                 welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
                 self._send(address, welcome, self._config.to_json().encode())
                 log.info("node %d has joined", node)
-            case protocol.Refuse(address, reason):
+            case actions.Refuse(address, reason):
                 log.warning("refused a node: %s", reason)
                 self._send(address, wire.Refused(reason=reason))
-            case protocol.Dismiss(node, member, reason):
+            case actions.Dismiss(node, member, reason):
                 self._nodes_by_address.pop(member.address, None)
                 self._liveness.leaves(node)
                 if member.endpoint in self._connected:
                     self._connected.remove(member.endpoint)
                     self._uplink.disconnect(*member.endpoint)
                 self._observer.warning(f"node {node} is gone: {reason}")
-            case protocol.Warn(text):
+            case actions.Warn(text):
                 self._observer.warning(text)
-            case protocol.GiveUp(reason):
+            case actions.GiveUp(reason):
                 raise NodeFailed(reason)
-            case protocol.Introduce(edition, members):
+            case actions.Introduce(edition, members):
                 self._introduce(edition, members)
-            case protocol.StartRound(round, members):
+            case actions.StartRound(round, members):
                 log.info("round %d starts", round)
                 await self._meet_faults("before-slot-1", round)
                 self._round_started = perf_counter()
@@ -210,40 +210,40 @@ class ServerProcess:
                     self._liveness.begins_work(node, monotonic())
                 self._request(action)
                 await self._meet_faults("after-slot-1", round)
-            case protocol.AskRelay(round, _, slot):
+            case actions.AskRelay(round, _, slot):
                 await self._meet_faults(f"before-slot-{slot}", round)
                 self._request(action)
                 await self._meet_faults(f"after-slot-{slot}", round)
-            case protocol.AskRepeat(round, attempt, _):
+            case actions.AskRepeat(round, attempt, _):
                 log.info("round %d needs attempt %d", round, attempt)
                 self._request(action)
-            case protocol.Remind(node, incarnation, request):
+            case actions.Remind(node, incarnation, request):
                 log.info("node %d hears the PS again", node)
                 self._request(request, wire.ready_topic(node, incarnation))
-            case protocol.EndWaiting(round, attempt, senders):
+            case actions.EndWaiting(round, attempt, senders):
                 self._publish("control", wire.StopWaiting(round=round, attempt=attempt, senders=senders))
-            case protocol.CloseRound(round):
+            case actions.CloseRound(round):
                 await self._meet_faults("before-decode", round)
                 collected = perf_counter()
                 verdict = await self._in_thread(self._decode, action)
                 missing = set(action.decoder.recoverable()) - verdict.messages.keys()
                 if (missing or not verdict.settled) and not action.final:
-                    self._events.put_nowait(protocol.RoundDoubted(round, verdict.settled))
+                    self._events.put_nowait(events.RoundDoubted(round, verdict.settled))
                     return
                 self._warn_of_suspects(round, verdict)
                 self._observer.round_done(await self._in_thread(self._close_round, action, verdict, collected))
                 await self._meet_faults("after-checkpoint", round)
-                self._events.put_nowait(protocol.RoundClosed(round))
+                self._events.put_nowait(events.RoundClosed(round))
 
-    def _request(self, request: protocol.Request, topic: bytes = wire.TOPIC_DOWNLINK) -> None:
+    def _request(self, request: actions.Request, topic: bytes = wire.TOPIC_DOWNLINK) -> None:
         """Publish what nodes are to do next, to all of them or to the one whose own topic it is."""
         match request:
-            case protocol.StartRound(round, members):
+            case actions.StartRound(round, members):
                 theta = self._model.theta.astype("<f4", copy=False).data
                 self._publish("model", wire.Model(round=round, members=members), theta, topic=topic)
-            case protocol.AskRelay(round, attempt, slot):
+            case actions.AskRelay(round, attempt, slot):
                 self._publish("control", wire.RelaySlot(round=round, attempt=attempt, slot=slot), topic=topic)
-            case protocol.AskRepeat(round, attempt, members):
+            case actions.AskRepeat(round, attempt, members):
                 self._publish("control", wire.Repeat(round=round, attempt=attempt, members=members), topic=topic)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
@@ -257,7 +257,7 @@ class ServerProcess:
         for fault in self._faults.strike(point, round):
             sleep(seconds_of(fault))  # in the thread that closes the round
 
-    def _introduce(self, edition: int, members: Mapping[int, protocol.Member]) -> None:
+    def _introduce(self, edition: int, members: Mapping[int, actions.Member]) -> None:
         for node, member in members.items():
             if member.endpoint not in self._connected:
                 self._connected.add(member.endpoint)
@@ -280,7 +280,7 @@ class ServerProcess:
             counts.clear()
         return traffic
 
-    def _decode(self, action: protocol.CloseRound) -> Verdict:
+    def _decode(self, action: actions.CloseRound) -> Verdict:
         """What can be trusted of what a round's equations determine, and who cannot; in a thread of its own."""
 
         def proof(sender: int, payload: Payload) -> bool:
@@ -298,7 +298,7 @@ class ServerProcess:
         elif verdict.contradiction:
             self._observer.warning(f"round {round}: somebody sent wrong symbols, and too little came to tell who")
 
-    def _close_round(self, action: protocol.CloseRound, verdict: Verdict, collected: float) -> RoundRecord:
+    def _close_round(self, action: actions.CloseRound, verdict: Verdict, collected: float) -> RoundRecord:
         """Aggregate, evaluate and record, in a thread of its own."""
         reports, messages = action.reports, verdict.messages
         self._meet_faults_here("after-decode", action.round)
@@ -373,24 +373,24 @@ class ServerProcess:
         elif header.node != node:
             self._reject(WireError(f"{header.kind} of node {header.node} from node {node}"))
         elif isinstance(header, wire.Failed):
-            self._events.put_nowait(protocol.NodeGone(node, f"node {node} failed: {header.reason}"))
+            self._events.put_nowait(events.NodeGone(node, f"node {node} failed: {header.reason}"))
         elif isinstance(header, wire.TrainingFailed):
             self._liveness.ends_work(node)
-            self._events.put_nowait(protocol.TrainingFailed(node, header.round, header.reason))
+            self._events.put_nowait(events.TrainingFailed(node, header.round, header.reason))
         elif isinstance(header, wire.Loaded):
-            self._events.put_nowait(protocol.NodeLoaded(node))
+            self._events.put_nowait(events.NodeLoaded(node))
         elif isinstance(header, wire.Connected):
-            self._events.put_nowait(protocol.NodeConnected(node, header.edition))
+            self._events.put_nowait(events.NodeConnected(node, header.edition))
         elif len(header.heard) != self._config.clients:
             self._reject(WireError(f"a report about {len(header.heard)} nodes"))
         else:
             self._liveness.ends_work(node)
             self._bytes["peers"]["message"] += header.bytes_from_peers
-            self._events.put_nowait(protocol.ReportArrived(header))
+            self._events.put_nowait(events.ReportArrived(header))
 
     def _take_join(self, address: bytes, header: wire.Join) -> None:
         """Somebody asks to be a node; if there is one, that must show that it lives, or else gives way."""
-        joined = protocol.NodeJoined(header.node, header.incarnation, address, (header.host, header.port))
+        joined = events.NodeJoined(header.node, header.incarnation, address, (header.host, header.port))
         member = self._protocol.members.get(header.node)
         if self._nodes_by_address.get(address, header.node) != header.node:
             self._reject(WireError(f"node {self._nodes_by_address[address]} asks to be node {header.node}, too"))
@@ -407,7 +407,7 @@ class ServerProcess:
             self._reject(error)
             return
         if begins and ready and ready[0].isdigit() and self._downlink.is_from(int(ready[0])):
-            self._events.put_nowait(protocol.DownlinkHeard(int(ready[0]), ready[1]))
+            self._events.put_nowait(events.DownlinkHeard(int(ready[0]), ready[1]))
 
     def _take_transmission(self, frames: list[Buffer]) -> None:
         try:
@@ -422,7 +422,7 @@ class ServerProcess:
         kind = "message" if header.slot == 1 else "codeword"
         self._bytes["up"][kind] += sum(map(len, frames))
         place = (header.sender, header.round, header.attempt, header.slot)
-        self._events.put_nowait(protocol.SlotOver(*place, reception.outcome, header.messages, reception.payload))
+        self._events.put_nowait(events.SlotOver(*place, reception.outcome, header.messages, reception.payload))
 
     async def _watch_deadlines(self) -> None:
         """Tell the protocol who is silent or stuck for too long, and when nothing comes any more."""
@@ -436,16 +436,16 @@ class ServerProcess:
                 self._last_event = now
             before = now
             for node, reason in self._liveness.gone(now):
-                self._events.put_nowait(protocol.NodeGone(node, reason))
+                self._events.put_nowait(events.NodeGone(node, reason))
             for claim in self._liveness.won_claims(now):
                 self._events.put_nowait(claim)
             if any(self._liveness.is_busy(node) for node in self._protocol.awaited):
                 self._last_event = now
-            joining = self._protocol.state is protocol.State.JOINING
+            joining = self._protocol.state is State.JOINING
             late = self._protocol.awaited and now - self._last_event > config.slot_patience
             if late or (joining and now - self._started > config.join_patience):
                 self._last_event = self._started = now
-                self._events.put_nowait(protocol.Expired(self._protocol.place))
+                self._events.put_nowait(events.Expired(self._protocol.place))
 
     def _send(self, address: bytes, header: wire.Header, *frames: bytes) -> None:
         encoded = wire.encode(header)

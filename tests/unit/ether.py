@@ -15,7 +15,8 @@ from dncfl.common.wire import Report
 from dncfl.node import protocol as node_side
 from dncfl.node.protocol import NodeProtocol
 from dncfl.node.trainer import LocalUpdate
-from dncfl.server import protocol as server_side
+from dncfl.server import actions as server_actions
+from dncfl.server import events as server_events
 from dncfl.server.protocol import ServerProtocol
 
 SERVER = -1
@@ -47,7 +48,7 @@ class Ether:
     channel: Channel
     rng: np.random.Generator
     mishaps: Mishaps = Mishaps()
-    closed: list[server_side.CloseRound] = field(default_factory=list)
+    closed: list[server_actions.CloseRound] = field(default_factory=list)
     finished: bool = False
     given_up: str | None = None
     num_deaths: int = 0
@@ -97,14 +98,14 @@ class Ether:
             else:
                 self.num_expired += 1
                 assert self.num_expired < 10_000, self.server.place
-                self._deliver(SERVER, server_side.Expired(self.server.place))
+                self._deliver(SERVER, server_events.Expired(self.server.place))
 
     def _is_alive(self, sender: int, event: object) -> bool:
         """Whether a transmission is of the life that the others know of its sender."""
         return isinstance(event, tuple) and event[0] == self.incarnations[sender]
 
     def _join(self, node: int) -> None:
-        joined = server_side.NodeJoined(node, self.incarnations[node], b"%d" % node, ("h", node + 1))
+        joined = server_events.NodeJoined(node, self.incarnations[node], b"%d" % node, ("h", node + 1))
         self._queue(node, SERVER, "control", joined)
 
     def _die(self, node: int) -> None:
@@ -117,7 +118,7 @@ class Ether:
             elif sender == node:
                 for _ in range(self.rng.integers(len(queue) + 1)):
                     queue.pop()
-        self._queue(node, SERVER, "death", server_side.NodeGone(node, "it died"))
+        self._queue(node, SERVER, "death", server_events.NodeGone(node, "it died"))
 
     def _return(self, node: int) -> None:
         self.num_returns += 1
@@ -131,7 +132,7 @@ class Ether:
     def _break_downlink(self, node: int) -> None:
         self.num_broken += len(self.queues[SERVER, node, "downlink"])
         self.queues[SERVER, node, "downlink"].clear()
-        self._queue(node, SERVER, "downlink", server_side.DownlinkHeard(node, self.incarnations[node]))
+        self._queue(node, SERVER, "downlink", server_events.DownlinkHeard(node, self.incarnations[node]))
 
     def _queue(self, sender: int, receiver: int, kind: str, event: object) -> None:
         if kind == "uplink":
@@ -147,27 +148,32 @@ class Ether:
             for step in self.nodes[receiver].handle(event):  # type: ignore[arg-type]
                 self._node_acts(receiver, step)
 
-    def _server_acts(self, action: server_side.Action) -> None:
+    def _server_acts(self, action: server_actions.Action) -> None:
         everyone = range(self.config.clients)
         match action:
-            case server_side.Welcome(node):
-                self._queue(node, SERVER, "control", server_side.NodeLoaded(node))
-            case server_side.Introduce(edition, members):
+            case server_actions.Welcome(node):
+                self._queue(node, SERVER, "control", server_events.NodeLoaded(node))
+            case server_actions.Introduce(edition, members):
                 for m in members:
-                    self._queue(m, SERVER, "downlink", server_side.DownlinkHeard(m, members[m].incarnation))
-                    self._queue(m, SERVER, "control", server_side.NodeConnected(m, edition))
-            case server_side.StartRound() | server_side.AskRelay() | server_side.AskRepeat() | server_side.EndWaiting():
+                    self._queue(m, SERVER, "downlink", server_events.DownlinkHeard(m, members[m].incarnation))
+                    self._queue(m, SERVER, "control", server_events.NodeConnected(m, edition))
+            case (
+                server_actions.EndWaiting()
+                | server_actions.StartRound()
+                | server_actions.AskRelay()
+                | server_actions.AskRepeat()
+            ):
                 for m in everyone:
                     self._queue(SERVER, m, "downlink", _heard(action))
-            case server_side.Remind(node, incarnation, request):
+            case server_actions.Remind(node, incarnation, request):
                 if incarnation == self.incarnations[node]:
                     self._queue(SERVER, node, "downlink", _heard(request))
-            case server_side.CloseRound(round):
+            case server_actions.CloseRound(round):
                 self.closed.append(action)
-                self._queue(SERVER, SERVER, "worker", server_side.RoundClosed(round))
-            case server_side.GiveUp(reason):
+                self._queue(SERVER, SERVER, "worker", server_events.RoundClosed(round))
+            case server_actions.GiveUp(reason):
                 self.given_up = reason
-            case server_side.Finish():
+            case server_actions.Finish():
                 self.finished = True
 
     def _node_acts(self, node: int, action: node_side.Action) -> None:
@@ -190,7 +196,7 @@ class Ether:
                     num_clipped=0,
                     bytes_from_peers=0,
                 )
-                self._queue(node, SERVER, "control", server_side.ReportArrived(report))
+                self._queue(node, SERVER, "control", server_events.ReportArrived(report))
             case node_side.Relay(round, attempt, slots, messages):
                 for slot, codeword in zip(slots, self.code.codewords(node, messages, slots), strict=True):
                     self._transmit(node, round, attempt, slot, tuple(messages), codeword)
@@ -199,7 +205,7 @@ class Ether:
         place = {"round": round, "attempt": attempt, "slot": slot, "sender": sender}
         outcome = self.drop_layers[self.config.clients].outcome(**place)
         payload = message if outcome is Outcome.DELIVERED else None
-        event = server_side.SlotOver(sender, round, attempt, slot, outcome, messages, payload)
+        event = server_events.SlotOver(sender, round, attempt, slot, outcome, messages, payload)
         self._queue(sender, SERVER, "uplink", event)
         if slot == 1 and self.code.relay_slots:
             for receiver in range(self.config.clients):
@@ -209,14 +215,16 @@ class Ether:
                     self._queue(sender, receiver, "uplink", node_side.PeerSlotOver(sender, round, attempt, outcome, heard))
 
 
-def _heard(action: server_side.StartRound | server_side.AskRelay | server_side.AskRepeat | server_side.EndWaiting) -> object:
+def _heard(
+    action: server_actions.Request | server_actions.EndWaiting,
+) -> object:
     """What a node makes of it that hears it."""
     match action:
-        case server_side.StartRound(round, members):
+        case server_actions.StartRound(round, members):
             return node_side.ModelArrived(round, np.zeros(1, dtype=np.float32), frozenset(members))
-        case server_side.AskRelay(round, attempt, slot):
+        case server_actions.AskRelay(round, attempt, slot):
             return node_side.RelayAsked(round, attempt, slot)
-        case server_side.AskRepeat(round, attempt, members):
+        case server_actions.AskRepeat(round, attempt, members):
             return node_side.RepeatAsked(round, attempt, frozenset(members))
-        case server_side.EndWaiting(round, attempt, senders):
+        case server_actions.EndWaiting(round, attempt, senders):
             return node_side.WaitingEnds(round, attempt, frozenset(senders))

@@ -3,8 +3,8 @@
 import pytest
 
 from dncfl.common.config import load_config
+from dncfl.server.events import NodeJoined
 from dncfl.server.liveness import Liveness
-from dncfl.server.protocol import NodeJoined
 
 CONFIG = load_config(None, {"patience": 10, "training_patience": 100})
 CLAIM = NodeJoined(1, 77, b"address", ("h", 1))

@@ -15,8 +15,9 @@ from dncfl.launch.reference import as_recorded, simulated
 from dncfl.node import protocol as node_side
 from dncfl.node.protocol import NodeProtocol
 from dncfl.node.trainer import LocalUpdate
-from dncfl.server import protocol as server_side
-from dncfl.server.protocol import ServerProtocol
+from dncfl.server import actions as server_actions
+from dncfl.server import events as server_events
+from dncfl.server.protocol import ServerProtocol, State
 from tests.unit.ether import Ether, Mishaps, message_of
 
 
@@ -210,58 +211,58 @@ def test_what_no_node_does_is_an_error_that_says_where() -> None:
     config = load_config(None, {"clients": 2})
     server = ServerProtocol(config, network_code(config))
     with pytest.raises(ProtocolError, match=r"PS: RoundClosed.* cannot happen in JOINING"):
-        server.handle(server_side.RoundClosed(1))
+        server.handle(server_events.RoundClosed(1))
 
 
-def _joined(node: int, address: bytes = b"a", incarnation: int = 1) -> server_side.NodeJoined:
-    return server_side.NodeJoined(node, incarnation, address, ("h", 1))
+def _joined(node: int, address: bytes = b"a", incarnation: int = 1) -> server_events.NodeJoined:
+    return server_events.NodeJoined(node, incarnation, address, ("h", 1))
 
 
 def test_the_server_admits_each_node_once() -> None:
     config = load_config(None, {"clients": 2})
     server = ServerProtocol(config, network_code(config))
-    assert server.handle(_joined(1)) == [server_side.Welcome(1, b"a")]
+    assert server.handle(_joined(1)) == [server_actions.Welcome(1, b"a")]
     (refused,) = server.handle(_joined(1, b"b", incarnation=2))
-    assert refused == server_side.Refuse(b"b", "node 1 has joined already, from h:1")
+    assert refused == server_actions.Refuse(b"b", "node 1 has joined already, from h:1")
     (refused,) = server.handle(_joined(2, b"c"))
-    assert isinstance(refused, server_side.Refuse)
+    assert isinstance(refused, server_actions.Refuse)
     assert "there is no node 2: the run has nodes 0..1" in refused.reason
-    assert server.handle(_joined(0)) == [server_side.Welcome(0, b"a")]
-    assert server.handle(server_side.NodeLoaded(1)) == []
-    (introduce,) = server.handle(server_side.NodeLoaded(0))
-    assert isinstance(introduce, server_side.Introduce)
+    assert server.handle(_joined(0)) == [server_actions.Welcome(0, b"a")]
+    assert server.handle(server_events.NodeLoaded(1)) == []
+    (introduce,) = server.handle(server_events.NodeLoaded(0))
+    assert isinstance(introduce, server_actions.Introduce)
     assert list(introduce.members) == [0, 1]
-    assert isinstance(server.handle(_joined(0, b"d", incarnation=2))[0], server_side.Refuse)
+    assert isinstance(server.handle(_joined(0, b"d", incarnation=2))[0], server_actions.Refuse)
 
 
 def _begun(num_clients: int, **settings: object) -> ServerProtocol:
     """A PS in the first slot of its first round."""
     config = load_config(None, {"clients": num_clients, **settings})
     server = ServerProtocol(config, network_code(config))
-    events: list[server_side.Event] = []
+    events: list[server_events.Event] = []
     for m in range(num_clients):
-        events += [_joined(m), server_side.NodeLoaded(m), server_side.DownlinkHeard(m, 1)]
-    events += [server_side.NodeConnected(m, 1) for m in range(num_clients)]
+        events += [_joined(m), server_events.NodeLoaded(m), server_events.DownlinkHeard(m, 1)]
+    events += [server_events.NodeConnected(m, 1) for m in range(num_clients)]
     for event in events[:-1]:
-        assert not any(isinstance(action, server_side.StartRound) for action in server.handle(event))
+        assert not any(isinstance(action, server_actions.StartRound) for action in server.handle(event))
     assert server.missing == (num_clients - 1,)
-    assert server.handle(events[-1]) == [server_side.StartRound(1, tuple(range(num_clients)))]
+    assert server.handle(events[-1]) == [server_actions.StartRound(1, tuple(range(num_clients)))]
     return server
 
 
 def test_no_round_before_every_subscription_is_confirmed() -> None:
-    assert _begun(2).state is server_side.State.COLLECTING
+    assert _begun(2).state is State.COLLECTING
 
 
 def test_the_server_counts_what_is_stale_and_goes_on() -> None:
     server = _begun(2, method="nonanonymous")
-    slot = server_side.SlotOver(0, 1, 1, 1, Outcome.ERASED, (0,), None)
+    slot = server_events.SlotOver(0, 1, 1, 1, Outcome.ERASED, (0,), None)
     assert server.handle(slot) == []
     assert server.progress == (1, 1, 1, 2)
     for stale in (
         slot,
-        server_side.SlotOver(1, 2, 1, 1, Outcome.ERASED, (1,), None),
-        server_side.SlotOver(1, 1, 2, 1, Outcome.ERASED, (1,), None),
+        server_events.SlotOver(1, 2, 1, 1, Outcome.ERASED, (1,), None),
+        server_events.SlotOver(1, 1, 2, 1, Outcome.ERASED, (1,), None),
     ):
         server.handle(stale)
     assert server.num_stale == 3
@@ -354,17 +355,17 @@ def test_a_dead_nodes_message_is_saved_by_those_who_heard_it() -> None:
     code = network_code(load_config(None, {"clients": 3}))
     messages = {m: Payload(np.full(4, 10 + m, dtype=np.uint8)) for m in range(3)}
     for m in (0, 1):
-        server.handle(server_side.SlotOver(m, 1, 1, 1, Outcome.DELIVERED, (m,), messages[m]))
+        server.handle(server_events.SlotOver(m, 1, 1, 1, Outcome.DELIVERED, (m,), messages[m]))
         heard = "".join("-" if k == m else "d" for k in range(3))
-        server.handle(server_side.ReportArrived(_report(m, heard)))
-    dismissed, waiting, relay = server.handle(server_side.NodeGone(2, "it died"))
-    assert isinstance(dismissed, server_side.Dismiss)
-    assert waiting == server_side.EndWaiting(1, 1, (2,))
-    assert relay == server_side.AskRelay(1, 1, 2)
+        server.handle(server_events.ReportArrived(_report(m, heard)))
+    dismissed, waiting, relay = server.handle(server_events.NodeGone(2, "it died"))
+    assert isinstance(dismissed, server_actions.Dismiss)
+    assert waiting == server_actions.EndWaiting(1, 1, (2,))
+    assert relay == server_actions.AskRelay(1, 1, 2)
     (codeword,) = code.codewords(0, messages, [2])
-    server.handle(server_side.SlotOver(0, 1, 1, 2, Outcome.DELIVERED, (0, 1, 2), codeword))
-    (closed,) = server.handle(server_side.SlotOver(1, 1, 1, 2, Outcome.ERASED, (0, 1, 2), None))
-    assert isinstance(closed, server_side.CloseRound)
+    server.handle(server_events.SlotOver(0, 1, 1, 2, Outcome.DELIVERED, (0, 1, 2), codeword))
+    (closed,) = server.handle(server_events.SlotOver(1, 1, 1, 2, Outcome.ERASED, (0, 1, 2), None))
+    assert isinstance(closed, server_actions.CloseRound)
     assert closed.decoder.messages()[2].symbols.tolist() == [12] * 4
     assert closed.attempts[0].slot1 == ("-dld", "d-ld", "dd-l")
     assert closed.attempts[0].relay == ("d", "e", "l")
@@ -388,28 +389,28 @@ def test_a_doubtful_round_asks_for_all_that_may_still_come() -> None:
     """First the relay slots that early stop has left out, then another attempt; then it must do with what there is."""
     server = _begun(3, max_attempts=2)
     payload = Payload(np.zeros(4, dtype=np.uint8))
-    asked: list[server_side.Action] = []
+    asked: list[server_actions.Action] = []
     for attempt in (1, 2):
         for m in range(3):
-            server.handle(server_side.SlotOver(m, 1, attempt, 1, Outcome.DELIVERED, (m,), payload))
+            server.handle(server_events.SlotOver(m, 1, attempt, 1, Outcome.DELIVERED, (m,), payload))
             heard = "".join("-" if k == m else "d" for k in range(3))
-            last = server.handle(server_side.ReportArrived(_report(m, heard, attempt)))
+            last = server.handle(server_events.ReportArrived(_report(m, heard, attempt)))
         for slot in (2, 3):
-            assert isinstance(last[0], server_side.CloseRound)
+            assert isinstance(last[0], server_actions.CloseRound)
             assert not last[0].final
-            asked += server.handle(server_side.RoundDoubted(1, settled=False))
+            asked += server.handle(server_events.RoundDoubted(1, settled=False))
             for m in range(3):
-                last = server.handle(server_side.SlotOver(m, 1, attempt, slot, Outcome.DELIVERED, (0, 1, 2), payload))
-        asked += server.handle(server_side.RoundDoubted(1, settled=False))
+                last = server.handle(server_events.SlotOver(m, 1, attempt, slot, Outcome.DELIVERED, (0, 1, 2), payload))
+        asked += server.handle(server_events.RoundDoubted(1, settled=False))
     *requests, closed = asked
     assert requests == [
-        server_side.AskRelay(1, 1, 2),
-        server_side.AskRelay(1, 1, 3),
-        server_side.AskRepeat(1, 2, (0, 1, 2)),
-        server_side.AskRelay(1, 2, 2),
-        server_side.AskRelay(1, 2, 3),
+        server_actions.AskRelay(1, 1, 2),
+        server_actions.AskRelay(1, 1, 3),
+        server_actions.AskRepeat(1, 2, (0, 1, 2)),
+        server_actions.AskRelay(1, 2, 2),
+        server_actions.AskRelay(1, 2, 3),
     ]
-    assert isinstance(closed, server_side.CloseRound)
+    assert isinstance(closed, server_actions.CloseRound)
     assert closed.final
     assert [trace.relay_slots for trace in closed.attempts] == [2, 2]
     assert len(closed.decoder.equations) == 2 * 9
@@ -418,33 +419,33 @@ def test_a_doubtful_round_asks_for_all_that_may_still_come() -> None:
 def test_a_codeword_of_what_its_sender_does_not_hold_is_refused() -> None:
     server = _begun(2)
     for m in range(2):
-        server.handle(server_side.SlotOver(m, 1, 1, 1, Outcome.ERASED, (m,), None))
-    server.handle(server_side.ReportArrived(_report(0, "-e")))
-    (relay,) = server.handle(server_side.ReportArrived(_report(1, "d-")))
-    assert isinstance(relay, server_side.AskRelay)
+        server.handle(server_events.SlotOver(m, 1, 1, 1, Outcome.ERASED, (m,), None))
+    server.handle(server_events.ReportArrived(_report(0, "-e")))
+    (relay,) = server.handle(server_events.ReportArrived(_report(1, "d-")))
+    assert isinstance(relay, server_actions.AskRelay)
     payload = Payload(np.zeros(4, dtype=np.uint8))
-    server.handle(server_side.SlotOver(0, 1, 1, 2, Outcome.DELIVERED, (0, 1), payload))
+    server.handle(server_events.SlotOver(0, 1, 1, 2, Outcome.DELIVERED, (0, 1), payload))
     assert server.num_rejected == 1
-    (again,) = server.handle(server_side.SlotOver(1, 1, 1, 2, Outcome.DELIVERED, (0, 1), payload))
-    assert isinstance(again, server_side.AskRepeat)  # one equation of two unknowns
+    (again,) = server.handle(server_events.SlotOver(1, 1, 1, 2, Outcome.DELIVERED, (0, 1), payload))
+    assert isinstance(again, server_actions.AskRepeat)  # one equation of two unknowns
 
 
 def test_below_min_nodes_the_run_ends_with_the_reason_of_the_last_to_go() -> None:
     server = _begun(3, min_nodes=2)
-    assert not any(isinstance(action, server_side.GiveUp) for action in server.handle(server_side.NodeGone(0, "a fire")))
-    gone = server.handle(server_side.TrainingFailed(1, 1, "no memory"))[-1]
-    assert isinstance(gone, server_side.GiveUp)
+    assert not any(isinstance(action, server_actions.GiveUp) for action in server.handle(server_events.NodeGone(0, "a fire")))
+    gone = server.handle(server_events.TrainingFailed(1, 1, "no memory"))[-1]
+    assert isinstance(gone, server_actions.GiveUp)
     assert gone.reason == "1 of 3 nodes is left, fewer than min_nodes = 2; the last to go: no memory"
 
 
 def test_a_deadline_of_an_earlier_step_means_nothing() -> None:
     server = _begun(2)
     place = server.place
-    server.handle(server_side.NodeGone(1, "it died"))
-    server.handle(server_side.SlotOver(0, 1, 1, 1, Outcome.DELIVERED, (0,), Payload(np.zeros(4, dtype=np.uint8))))
-    server.handle(server_side.ReportArrived(_report(0, "-l")))
-    assert server.state is server_side.State.CLOSING
-    assert server.handle(server_side.Expired(place)) == []
+    server.handle(server_events.NodeGone(1, "it died"))
+    server.handle(server_events.SlotOver(0, 1, 1, 1, Outcome.DELIVERED, (0,), Payload(np.zeros(4, dtype=np.uint8))))
+    server.handle(server_events.ReportArrived(_report(0, "-l")))
+    assert server.state is State.CLOSING
+    assert server.handle(server_events.Expired(place)) == []
 
 
 def test_the_run_starts_without_nodes_that_do_not_come() -> None:
@@ -452,11 +453,11 @@ def test_the_run_starts_without_nodes_that_do_not_come() -> None:
     server = ServerProtocol(config, network_code(config))
     for m in (0, 2):
         server.handle(_joined(m))
-        server.handle(server_side.NodeLoaded(m))
-    warning, introduce = server.handle(server_side.Expired(server.place))
-    assert warning == server_side.Warn("the run starts without node 1, which did not come in time")
-    assert isinstance(introduce, server_side.Introduce)
+        server.handle(server_events.NodeLoaded(m))
+    warning, introduce = server.handle(server_events.Expired(server.place))
+    assert warning == server_actions.Warn("the run starts without node 1, which did not come in time")
+    assert isinstance(introduce, server_actions.Introduce)
     alone = ServerProtocol(config, network_code(config))
     alone.handle(_joined(0))
-    alone.handle(server_side.NodeLoaded(0))
-    assert isinstance(alone.handle(server_side.Expired(alone.place))[-1], server_side.GiveUp)
+    alone.handle(server_events.NodeLoaded(0))
+    assert isinstance(alone.handle(server_events.Expired(alone.place))[-1], server_actions.GiveUp)

@@ -7,7 +7,7 @@ import pytest
 
 from dncfl.common import wire
 from dncfl.common.config import load_config
-from dncfl.server import protocol
+from dncfl.server import actions, events
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.observer import Observer
 from dncfl.server.process import ServerProcess
@@ -44,24 +44,24 @@ def _says(server: ServerProcess, address: bytes, header: wire.Header) -> None:
     server._take_control([address, wire.encode(header)])
 
 
-def _handle(server: ServerProcess) -> list[protocol.Action]:
+def _handle(server: ServerProcess) -> list[actions.Action]:
     """Perform all that the events lead to."""
-    actions: list[Any] = []
+    done: list[Any] = []
     while not server._events.empty():
-        actions += server._protocol.handle(server._events.get_nowait())
-    for action in actions:
+        done += server._protocol.handle(server._events.get_nowait())
+    for action in done:
         with pytest.raises(StopIteration):
             server._perform(action).send(None)
-    return actions
+    return done
 
 
 def test_a_node_may_speak_between_being_given_up_and_being_dismissed(server: ServerProcess) -> None:
     """So long as the PS closes a round, it handles no event."""
     [(node, reason)] = server._liveness.gone(monotonic() + CONFIG.patience + 1)
-    server._events.put_nowait(protocol.NodeGone(node, reason))
+    server._events.put_nowait(events.NodeGone(node, reason))
     _says(server, b"first", wire.Alive(busy=True))
     _says(server, b"first", wire.TrainingFailed(node=0, round=1, reason=""))
-    assert [type(action) for action in _handle(server)] == [protocol.Dismiss]
+    assert [type(action) for action in _handle(server)] == [actions.Dismiss]
     _says(server, b"first", wire.Alive())
     assert server._control.headers[-1] == (b"first", wire.Rejoin())  # type: ignore[attr-defined]
 
@@ -81,5 +81,5 @@ def test_subscriptions_to_what_there_is_not_are_counted(server: ServerProcess) -
     for subscription in (b"\x01", b"\x01D", b"\x01~0.5", b"\x00~0.5"):
         server._take_subscription([subscription])
     assert server.counts["rejected_frames"] == 8
-    assert server._events.get_nowait() == protocol.DownlinkHeard(0, 5)
+    assert server._events.get_nowait() == events.DownlinkHeard(0, 5)
     assert server._events.empty()
