@@ -6,7 +6,7 @@ bits. Runs that have come to the same θ with the same seed and partition share 
 links or by another method the same nodes often count.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -35,8 +35,8 @@ class BatchedRun:
 def batched_rounds(runs: Sequence[BatchedRun]) -> Iterator[tuple[int, RoundRecord, list[AttemptTrace]]]:
     """The rounds of some runs, each with the run's place among them; round r of all comes before round r + 1 of any.
 
-    A run's model takes each step once its record has been taken. Raises ConfigError for a model that this engine does not
-    know, or for runs that differ in what they must have in common.
+    Each run goes on after the rounds that its model has done, which takes each step once its record has been taken. Raises
+    ConfigError for a model that this engine does not know, or for runs that differ in what they must have in common.
     """
     configs = [run.config for run in runs]
     _require_alike(configs)
@@ -45,33 +45,41 @@ def batched_rounds(runs: Sequence[BatchedRun]) -> Iterator[tuple[int, RoundRecor
     shares = [config.partition_scheme.split(labels, config.clients, config.seed) for config in configs]
     cohort = Cohort(dataset.all_samples(configs[0].device), recipe_of(configs[0]))
     for round in range(1, configs[0].rounds + 1):
+        due = [place for place, run in enumerate(runs) if run.model.rounds_done < round]
+        if not due:
+            continue
         started = perf_counter()
-        communications = [run.communicate(round) for run in runs]
+        communications = {place: runs[place].communicate(round) for place in due}
         decoded = perf_counter()
         trained = _train(cohort, runs, shares, communications)
-        seconds = (perf_counter() - decoded) / sum(map(len, trained))
-        for place, (run, communication) in enumerate(zip(runs, communications, strict=True)):
-            updates = {m: _update(run, m, one, round, len(shares[place][m]), seconds) for m, one in trained[place].items()}
-            step, record = round_outcome(run.config, run.model, communication, updates, (decoded - started) / len(runs))
+        seconds = (perf_counter() - decoded) / sum(map(len, trained.values()))
+        for place, communication in communications.items():
+            run, share = runs[place], shares[place]
+            updates = {m: _update(run, m, one, round, len(share[m]), seconds) for m, one in trained[place].items()}
+            step, record = round_outcome(run.config, run.model, communication, updates, (decoded - started) / len(due))
             yield place, record, communication.traces
             run.model.take(step, round)
 
 
 def _train(
-    cohort: Cohort, runs: Sequence[BatchedRun], shares: Sequence[Sequence[Indices]], communications: Sequence[Communication]
-) -> list[dict[int, Trained]]:
-    """The trained clients of each run by their numbers; what is the same training in several runs is done once."""
+    cohort: Cohort,
+    runs: Sequence[BatchedRun],
+    shares: Sequence[Sequence[Indices]],
+    communications: Mapping[int, Communication],
+) -> dict[int, dict[int, Trained]]:
+    """The trained clients of each run, by place and number; what is the same training in several runs is done once."""
     clients: dict[tuple[object, ...], Client] = {}
-    wanted: list[dict[int, tuple[object, ...]]] = []
-    for run, share, communication in zip(runs, shares, communications, strict=True):
-        config, theta = run.config, run.model.theta
+    wanted: dict[int, dict[int, tuple[object, ...]]] = {}
+    for place, communication in communications.items():
+        config, theta = runs[place].config, runs[place].model.theta
         start = (config.seed, config.partition, config.clients, theta.tobytes())
-        wanted.append({m: (*start, m) for m in communication.present})
-        for m, key in wanted[-1].items():
+        wanted[place] = {m: (*start, m) for m in communication.present}
+        for m, key in wanted[place].items():
             if key not in clients:
-                clients[key] = Client(theta=theta, indices=share[m], seed=config.seed, round=communication.round, number=m)
+                indices = shares[place][m]
+                clients[key] = Client(theta=theta, indices=indices, seed=config.seed, round=communication.round, number=m)
     trained = dict(zip(clients, cohort.train(list(clients.values())), strict=True))
-    return [{m: trained[key] for m, key in keys.items()} for keys in wanted]
+    return {place: {m: trained[key] for m, key in keys.items()} for place, keys in wanted.items()}
 
 
 def _update(run: BatchedRun, client: int, trained: Trained, round: int, num_samples: int, seconds: float) -> LocalUpdate:

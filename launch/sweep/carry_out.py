@@ -8,8 +8,9 @@ from pathlib import Path
 import polars as pl
 
 from dncfl.launch.sweep.display import SweepDisplay
+from dncfl.launch.sweep.engines import ENGINES
 from dncfl.launch.sweep.folder import CSV, PARQUET, SweepFolder
-from dncfl.launch.sweep.jobs import Executor, Failed, Finished, Job, Result, jobs_of
+from dncfl.launch.sweep.jobs import Executor, Failed, Finished, Job, Result
 from dncfl.launch.sweep.runs import Run
 from dncfl.launch.sweep.table import make_table
 
@@ -39,9 +40,9 @@ def carry_out(runs: Sequence[Run], path: Path, engine: str, executor: Executor, 
         stored = {digest: finished for digest, run in wanted.items() if (finished := folder.finished(run))}
         num_before, failures = len(stored), list[Failed]()
         pending = [run for digest, run in wanted.items() if digest not in stored]
-        display.begin(num_before, len(pending), folder.num_others(runs))
+        display.begin(num_before, len(pending), folder.num_unfinished(pending), folder.num_others(runs))
         try:
-            with closing(_results(pending, engine, executor)) as results:
+            with closing(_results(pending, engine, executor, folder.unfinished if executor.is_here else None)) as results:
                 for result in results:
                     if isinstance(result, Finished):
                         folder.add(result)
@@ -55,16 +56,17 @@ def carry_out(runs: Sequence[Run], path: Path, engine: str, executor: Executor, 
         return Outcome(table=table, failures=failures, num_before=num_before, num_computed=len(stored) - num_before)
 
 
-def _results(runs: Sequence[Run], engine: str, executor: Executor) -> Generator[Result, None, None]:
+def _results(runs: Sequence[Run], engine: str, executor: Executor, unfinished: Path | None) -> Generator[Result, None, None]:
     """The result of each run. Those of a job of several that failed are tried once more, each alone: one may be to blame."""
     again: list[Run] = []
-    for together in _closed(executor, jobs_of(engine, runs)):
+    groups = ENGINES[engine].grouped(runs)
+    for together in _closed(executor, [Job(engine, tuple(group), unfinished) for group in groups]):
         for result in together:
             if isinstance(result, Failed) and len(together) > 1:
                 again.append(result.run)
             else:
                 yield result
-    for (result,) in _closed(executor, [Job(engine, (run,)) for run in again]):
+    for (result,) in _closed(executor, [Job(engine, (run,), unfinished) for run in again]):
         yield result
 
 

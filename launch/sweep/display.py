@@ -40,11 +40,12 @@ class SweepDisplay:
         """Print a line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def begin(self, num_before: int, num_pending: int, num_others: int) -> None:
-        """So many runs are there, so many are to be computed, and so many are in the folder but not among them."""
+    def begin(self, num_before: int, num_pending: int, num_begun: int, num_others: int) -> None:
+        """So many runs are there, so many are to be computed, some of them begun, and so many in the folder are others."""
         self._num_pending = num_pending
         self._progress.update(self._task, total=num_pending)
-        self.announce(f"{num_before} runs are there already, {num_pending} are to be computed")
+        begun = f", {num_begun} of them from where they stopped" if num_begun else ""
+        self.announce(f"{num_before} runs are there already, {num_pending} are to be computed{begun}")
         if num_others:
             self.announce(f"{num_others} other runs in the folder are not part of this sweep: they stay, but not in the table")
 

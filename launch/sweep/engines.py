@@ -1,15 +1,14 @@
 """The engines of a sweep: ways to compute the rounds of runs. Another one is an entry of ENGINES."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dncfl.common.config import Config
 from dncfl.launch.batched import SIDE_BY_SIDE
 from dncfl.launch.sweep.runs import Run
-from dncfl.server.records import RoundRecord
+from dncfl.launch.sweep.standing import Standing
 
-Rounds = Callable[[Sequence[Config]], Iterator[tuple[int, RoundRecord]]]
-"""Computes some runs, in a worker: every round with the position of its run, the rounds of one run in their order."""
+Rounds = Callable[[Sequence[Standing]], None]
+"""Computes what is left of some runs, in a worker, and adds a record for every round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,25 +27,31 @@ def alone(runs: Sequence[Run]) -> list[list[Run]]:
     return [[run] for run in runs]
 
 
-def looped(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
+def looped(standings: Sequence[Standing]) -> None:
     """The reference: one node after the other, in one process, without sockets."""
     from dncfl.launch.reference import over_channel, reference_rounds  # imports torch, as the next one does: only for workers
-    from dncfl.server.global_model import GlobalModel
+    from dncfl.launch.sweep.kept_model import KeptModel
 
-    for number, config in enumerate(configs):
-        rounds = reference_rounds(config, GlobalModel(config), over_channel(config))
-        yield from ((number, record) for record, _ in rounds)
+    for standing in standings:
+        config = standing.run.config
+        for record, _ in reference_rounds(config, KeptModel(standing), over_channel(config)):
+            standing.records.append(record)
 
 
-def batched(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
+def batched(standings: Sequence[Standing]) -> None:
     """The clients of all these runs trained side by side."""
     from dncfl.launch.batched.engine import BatchedRun, batched_rounds
     from dncfl.launch.reference import over_channel
-    from dncfl.server.global_model import GlobalModel, load_test_set
+    from dncfl.launch.sweep.kept_model import KeptModel
+    from dncfl.server.global_model import load_test_set
 
-    test = load_test_set(configs[0])
-    runs = [BatchedRun(config=config, model=GlobalModel(config, test), communicate=over_channel(config)) for config in configs]
-    yield from ((number, record) for number, record, _ in batched_rounds(runs))
+    test = load_test_set(standings[0].run.config)
+    runs = [
+        BatchedRun(config=one.run.config, model=KeptModel(one, test), communicate=over_channel(one.run.config))
+        for one in standings
+    ]
+    for place, record, _ in batched_rounds(runs):
+        standings[place].records.append(record)
 
 
 def sharing_training(runs: Sequence[Run]) -> list[list[Run]]:
@@ -58,12 +63,12 @@ def sharing_training(runs: Sequence[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def sockets(configs: Sequence[Config]) -> Iterator[tuple[int, RoundRecord]]:
+def sockets(standings: Sequence[Standing]) -> None:
     """A PS and its nodes as processes that talk over sockets, as by `dncfl run`, without a run folder."""
-    from dncfl.launch.sweep.over_sockets import records_over_sockets
+    from dncfl.launch.sweep.over_sockets import run_over_sockets
 
-    for number, config in enumerate(configs):
-        yield from ((number, record) for record in records_over_sockets(config))
+    for standing in standings:
+        run_over_sockets(standing)
 
 
 ENGINES: Mapping[str, Engine] = {

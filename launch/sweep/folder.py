@@ -2,6 +2,7 @@
 
 runs/NAME-DIGEST/  a finished run: config.toml, which `dncfl run` and `dncfl simulate` repeat; metrics.jsonl, a line per
                    round, see `RoundRecord`; run.json, how it was computed
+unfinished/DIGEST.safetensors   θ and the records of a run after its last whole round; gone once the run is finished
 failures.jsonl     a line per run that failed in the last invocation, with the reason; there only if there are any
 table.parquet      the figures of all runs, see `dncfl.launch.sweep.table`; table.csv is the same for other programs
 sweep.lock         held by the one sweep that writes here
@@ -14,19 +15,19 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dncfl.common.errors import StorageError
 from dncfl.common.storage import writing
 from dncfl.launch.sweep.jobs import Failed, Finished
 from dncfl.launch.sweep.runs import Run
+from dncfl.launch.sweep.standing import ASIDE, path_of
 from dncfl.server.files import CONFIG, METRICS
 from dncfl.server.records import RoundRecord
 
-RUNS, FAILURES, LOCK, ABOUT = "runs", "failures.jsonl", "sweep.lock", "run.json"
+RUNS, UNFINISHED, FAILURES, LOCK, ABOUT = "runs", "unfinished", "failures.jsonl", "sweep.lock", "run.json"
 PARQUET, CSV = "table.parquet", "table.csv"
-ASIDE = ".new"
 
 
 class SweepFolder:
@@ -34,9 +35,12 @@ class SweepFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.unfinished = path / UNFINISHED
         self._runs = path / RUNS
         for unfinished in self._runs.glob(f"*{ASIDE}"):
             shutil.rmtree(unfinished)
+        for torn in self.unfinished.glob(f"*{ASIDE}"):
+            torn.unlink()
         (path / FAILURES).unlink(missing_ok=True)
         self._stored = {folder.name.rpartition("-")[2]: folder for folder in self._runs.iterdir()}
 
@@ -59,13 +63,22 @@ class SweepFolder:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise StorageError(f"the sweep in {path} is in use by another dncfl") from None
-                (path / RUNS).mkdir(exist_ok=True)
+                for name in (RUNS, UNFINISHED):
+                    (path / name).mkdir(exist_ok=True)
                 folder = cls(path)
-            yield folder
+            try:
+                yield folder
+            finally:
+                with suppress(OSError):  # which it raises where something is left
+                    folder.unfinished.rmdir()
 
     def num_others(self, runs: Sequence[Run]) -> int:
         """How many finished runs are here beside these."""
         return len(self._stored.keys() - {run.digest for run in runs})
+
+    def num_unfinished(self, runs: Sequence[Run]) -> int:
+        """How many of these runs have been begun."""
+        return sum(path_of(run, self.unfinished).exists() for run in runs)
 
     def finished(self, run: Run) -> Finished | None:
         """A run as it was stored, or None. Raises StorageError when it cannot be read."""
@@ -95,13 +108,19 @@ class SweepFolder:
             _write(aside / ABOUT, json.dumps(about) + "\n")
             aside.rename(folder)
             _sync_folder(self._runs)
+            self._forget(finished.run)
         self._stored[finished.run.digest] = folder
 
     def note(self, failure: Failed) -> None:
-        """Add a run to the failures. Raises StorageError."""
+        """Add a run to the failures; it begins anew the next time, since what it has done may be wrong. Raises StorageError."""
         line = {"name": failure.run.name, "digest": failure.run.digest, "reason": failure.reason}
         with writing(f"the sweep in {self.path}"), (self.path / FAILURES).open("a") as file:
             file.write(json.dumps(line) + "\n")
+            self._forget(failure.run)
+
+    def _forget(self, run: Run) -> None:
+        """Remove what was kept of an unfinished run."""
+        path_of(run, self.unfinished).unlink(missing_ok=True)
 
     def replace(self, name: str, write: Callable[[Path], object]) -> None:
         """A new edition of a file, by a function that writes it to a path; the old one stays until it is whole."""

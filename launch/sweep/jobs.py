@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from traceback import format_exc
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 from dncfl.common.errors import DncflError
 from dncfl.launch.sweep.engines import ENGINES
 from dncfl.launch.sweep.runs import Run
+from dncfl.launch.sweep.standing import Standing
 from dncfl.server.records import RoundRecord
 
 
@@ -19,6 +21,8 @@ class Job:
     engine: str
     """a name in ENGINES"""
     runs: tuple[Run, ...]
+    unfinished: Path | None = None
+    """the folder where its runs are kept while they are unfinished, if that is on the worker's machine"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +35,7 @@ class Finished:
     num_parameters: int
     """d, the length of θ"""
     seconds: float
-    """what the job took, shared evenly by its runs"""
+    """what the job took that finished it, shared evenly by its runs"""
 
 
 @dataclass(frozen=True)
@@ -49,24 +53,20 @@ Result = Finished | Failed
 class Executor(Protocol):
     """Where jobs are computed."""
 
+    is_here: bool
+    """whether all workers are on this machine"""
+
     def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:
         """What comes of each job, in the order in which they end. Closing the iterator ends the workers at once."""
 
 
-def jobs_of(engine: str, runs: Sequence[Run]) -> list[Job]:
-    """The runs in jobs, as the engine wants them together."""
-    return [Job(engine, tuple(group)) for group in ENGINES[engine].grouped(runs)]
-
-
 def compute(job: Job) -> list[Result]:
-    """Compute a job, in the process of a worker. A failure is a result, too."""
+    """Compute a job, or what is left of it, in the process of a worker. A failure is a result, too."""
     started = perf_counter()
-    rounds: list[list[RoundRecord]] = [[] for _ in job.runs]
     failure = "its engine ended before its last round"
     try:
-        for number, record in ENGINES[job.engine].rounds([run.config for run in job.runs]):
-            rounds[number].append(record)
-        sizes = [_num_parameters(run) for run in job.runs]
+        standings = [Standing.of(run, job.unfinished) for run in job.runs]
+        ENGINES[job.engine].rounds(standings)
     except DncflError as error:
         failure = str(error)
     except (Exception, SystemExit) as error:  # a user's model may raise anything
@@ -74,10 +74,10 @@ def compute(job: Job) -> list[Result]:
     else:
         seconds = (perf_counter() - started) / len(job.runs)
         return [
-            Finished(run=run, engine=job.engine, records=tuple(records), num_parameters=size, seconds=seconds)
-            if len(records) == run.config.rounds
-            else Failed(run, failure)
-            for run, records, size in zip(job.runs, rounds, sizes, strict=True)
+            Finished(run=one.run, engine=job.engine, records=tuple(one.records), num_parameters=one.theta.size, seconds=seconds)
+            if one.theta is not None and len(one.records) == one.run.config.rounds
+            else Failed(one.run, failure)
+            for one in standings
         ]
     return failed(job, failure)
 
@@ -85,9 +85,3 @@ def compute(job: Job) -> list[Result]:
 def failed(job: Job, reason: str) -> list[Result]:
     """The results of a job that came to nothing."""
     return [Failed(run, reason) for run in job.runs]
-
-
-def _num_parameters(run: Run) -> int:
-    from dncfl.common.tasks.model import build_model, to_vector  # imports torch, which only workers need
-
-    return int(to_vector(build_model(run.config.model, run.config.seed, "cpu")).size)

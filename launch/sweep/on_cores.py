@@ -26,6 +26,8 @@ LOST = "its worker process ended without a word: it was killed, perhaps for want
 class Cores:
     """So many workers on this machine."""
 
+    is_here = True
+
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
         self._context = multiprocessing.get_context("forkserver")

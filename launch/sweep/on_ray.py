@@ -31,6 +31,7 @@ class OnRay:
             raise ConfigError("--on ray: Ray is not installed here; pip install 'dncfl[ray]', or pip install ray") from None
         self._ray: Any = ray
         self.num_workers = num_workers
+        self.is_here = address is None
         self._address = address
 
     def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
+from safetensors import safe_open
 
 from dncfl.launch.sweep.engines import ENGINES
 from tests.integration.processes import call, start, summary
@@ -103,6 +104,34 @@ def test_killed_and_interrupted_and_resumed(folder: Path) -> None:
 
     assert call("plot", "sweep", cwd=folder)[:2] == (0, "picture   sweep/accuracy-by-round.png\n")
     assert (sweep / "accuracy-by-round.png").exists()
+
+
+@pytest.mark.parametrize("engine", ["looped", "sockets"])
+def test_a_run_that_is_killed_goes_on_where_it_was(folder: Path, engine: str) -> None:
+    (folder / "long.toml").write_text('clients = 3\nrounds = 40\nlocal_epochs = 1\nmodel = "small:linear"\n')
+    command, sweep = ("sweep", "long.toml", "--out", "sweep", "--engine", engine), folder / "sweep"
+    process = start(*command, cwd=folder)
+    while process.poll() is None and not list(sweep.glob("unfinished/*.safetensors")):
+        time.sleep(0.001)  # polls what another process writes
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate(timeout=END_SECONDS)
+    _, alive = psutil.wait_procs(family, timeout=END_SECONDS)
+    assert not alive
+    (kept,) = sweep.glob("unfinished/*.safetensors")
+    with safe_open(kept, "numpy") as file:
+        before = json.loads(file.metadata()["records"])
+    assert 0 < len(before) < 40
+    exit_code, _, stderr = call(*command, cwd=folder)
+    assert exit_code == 0
+    assert "0 runs are there already, 1 are to be computed, 1 of them from where they stopped" in stderr
+    (run,) = finished_runs(sweep)
+    records = [json.loads(line) for line in (sweep / "runs" / run / "metrics.jsonl").read_text().splitlines()]
+    assert records[: len(before)] == before, "the time they took shows that they are the same, not done again"
+    summary("simulate", sweep / "runs" / run / "config.toml", "--out", "simulated", cwd=folder)
+    lines = (folder / "simulated" / "metrics.jsonl").read_text().splitlines()
+    assert [record["loss"] for record in records] == [json.loads(line)["loss"] for line in lines]
+    assert not (sweep / "unfinished").exists()
 
 
 def test_sockets_and_the_reference_agree_and_failures_are_listed(folder: Path) -> None:

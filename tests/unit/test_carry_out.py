@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from dncfl.launch.sweep.display import SweepDisplay
 from dncfl.launch.sweep.engines import ENGINES, Engine
 from dncfl.launch.sweep.jobs import Failed, Finished, Job, Result
 from dncfl.launch.sweep.runs import Label, Run
+from dncfl.launch.sweep.standing import Standing, path_of
 from dncfl.server.records import RoundRecord
 
 ROUNDS = 2
@@ -55,6 +57,8 @@ def runs(*seeds: int) -> list[Run]:
 
 class Pretended:
     """An executor that notes what it is asked for, and fails where it is told to."""
+
+    is_here = True
 
     def __init__(self, fails: Callable[[Job], bool] = lambda job: False, stops_after: int | None = None) -> None:
         self.asked: list[tuple[int, ...]] = []
@@ -129,6 +133,24 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(tmp_path: Path) -> 
     assert seeds_in(tmp_path) == [0, 1, 2, 3]
 
 
+def test_what_was_begun_is_told_of_and_goes_with_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Begins(Pretended):
+        def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:
+            assert {job.unfinished for job in jobs} == {tmp_path / "unfinished"}
+            for job in jobs:
+                for each in job.runs:
+                    Standing(each, path_of(each, tmp_path / "unfinished")).keep(np.zeros(100, dtype=np.float32))
+            (tmp_path / "unfinished" / "torn.new").touch()
+            return super().results(jobs)
+
+    with pytest.raises(Interrupted):
+        carried_out(runs(0, 1, 2), tmp_path, Begins(lambda job: job.runs[0].config.seed == 1, stops_after=2))
+    assert [path.stem for path in (tmp_path / "unfinished").glob("*.safetensors")] == [runs(2)[0].digest]
+    carried_out(runs(0, 1, 2), tmp_path, Pretended())
+    assert "1 runs are there already, 2 are to be computed, 1 of them from where they stopped\n" in capsys.readouterr().err
+    assert not (tmp_path / "unfinished").exists()
+
+
 def test_what_was_put_together_aside_does_not_count(tmp_path: Path) -> None:
     carried_out(runs(0), tmp_path, Pretended())
     (stored,) = (tmp_path / "runs").iterdir()
@@ -163,7 +185,7 @@ def test_a_job_of_several_runs_that_fails_is_tried_in_single_ones(tmp_path: Path
     def pairs(runs: Sequence[Run]) -> list[list[Run]]:
         return [list(runs[i : i + 2]) for i in range(0, len(runs), 2)]
 
-    monkeypatch.setitem(ENGINES, "pairs", Engine(rounds=lambda configs: iter(()), grouped=pairs))
+    monkeypatch.setitem(ENGINES, "pairs", Engine(rounds=lambda standings: None, grouped=pairs))
     executor = Pretended(lambda job: any(run.config.seed == 3 for run in job.runs))
     outcome = carried_out(runs(0, 1, 2, 3), tmp_path, executor, "pairs")
     assert executor.asked == [(0, 1), (2, 3), (2,), (3,)]
