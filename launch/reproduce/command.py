@@ -50,7 +50,7 @@ def reproduce(
     """Compute the letter's figures again, over several seeds, and lay its own points beside them.
 
     The folder gets a PNG and a PDF of each figure, curves.csv with all means and deviations, distances.csv, and the table of
-    all runs. The same command goes on where it was interrupted.
+    all runs. The same command goes on where it was interrupted, each run after its last whole round.
     """
     curves = [curve for curve in all_curves() if figure in ("all", f"fig{curve.figure}")]
     settings: dict[str, Any] = (QUICK if quick else LETTER) | {"device": device, "data_root": data_root}

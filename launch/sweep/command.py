@@ -44,7 +44,7 @@ def sweep(grid: Path, out: Path, engine: str, workers: int | None, on: str, json
 
     GRID.toml has settings for all runs, in the words of a run's configuration, an [axes] table of settings with lists of
     values that are all combined, [[cases]] of settings that belong together, and seeds, a number or a list. The same command
-    goes on with a sweep that was interrupted, and takes in a grid that was changed.
+    goes on with a sweep that was interrupted, each run after its last whole round, and takes in a grid that was changed.
     """
     with gone_at_signal():
         from rich.console import Console
