@@ -40,34 +40,45 @@ def carry_out(runs: Sequence[Run], path: Path, engine: str, executor: Executor, 
         stored = {digest: finished for digest, run in wanted.items() if (finished := folder.finished(run))}
         num_before, failures = len(stored), list[Failed]()
         pending = [run for digest, run in wanted.items() if digest not in stored]
-        display.begin(num_before, len(pending), folder.num_unfinished(pending), folder.num_others(runs))
+        waiting = {run.digest: run for run in pending}
+        display.begin(num_before, pending, folder.rounds_kept(pending), folder.num_others(runs))
         try:
             with closing(_results(pending, engine, executor, folder.unfinished if executor.is_here else None)) as results:
                 for result in results:
                     if isinstance(result, Finished):
                         folder.add(result)
                         stored[result.run.digest] = result
-                    else:
+                    elif isinstance(result, Failed):
                         folder.note(result)
                         failures.append(result)
-                    display.ended(result)
+                    if result is not None:
+                        del waiting[result.run.digest]
+                        display.ended(result)
+                    display.look(folder.rounds_kept(list(waiting.values())))
         finally:
             table = _write_table(folder, [replace(stored[run.digest], run=run) for run in runs if run.digest in stored])
         return Outcome(table=table, failures=failures, num_before=num_before, num_computed=len(stored) - num_before)
 
 
-def _results(runs: Sequence[Run], engine: str, executor: Executor, unfinished: Path | None) -> Generator[Result, None, None]:
-    """The result of each run. Those of a job of several that failed are tried once more, each alone: one may be to blame."""
+def _results(
+    runs: Sequence[Run], engine: str, executor: Executor, unfinished: Path | None
+) -> Generator[Result | None, None, None]:
+    """The result of each run, and None where there is time to look how far they are.
+
+    Those of a job of several that failed are tried once more, each alone: one may be to blame.
+    """
     again: list[Run] = []
     groups = ENGINES[engine].grouped(runs)
     for together in _closed(executor, [Job(engine, tuple(group), unfinished) for group in groups]):
+        if not together:
+            yield None
         for result in together:
             if isinstance(result, Failed) and len(together) > 1:
                 again.append(result.run)
             else:
                 yield result
-    for (result,) in _closed(executor, [Job(engine, (run,), unfinished) for run in again]):
-        yield result
+    for results in _closed(executor, [Job(engine, (run,), unfinished) for run in again]):
+        yield results[0] if results else None
 
 
 def _closed(executor: Executor, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:

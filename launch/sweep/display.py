@@ -1,12 +1,15 @@
 """What a person sees of a sweep while it goes on: a bar with the time left, or off a terminal a line per run."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dncfl.launch.sweep.jobs import Failed, Result
+from dncfl.launch.sweep.runs import Run
 
 ESTIMATED_OVER_SECONDS = 3600
-"""The time left follows from the runs that ended within so long."""
+"""The time left follows from the rounds that were done within so long."""
 
 
 class SweepDisplay:
@@ -15,7 +18,7 @@ class SweepDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(
-            TextColumn("runs"),
+            TextColumn("runs {task.fields[runs]}  rounds"),
             BarColumn(None),
             MofNCompleteColumn(),
             TextColumn("left"),
@@ -26,8 +29,8 @@ class SweepDisplay:
             disable=not console.is_terminal,
             speed_estimate_period=ESTIMATED_OVER_SECONDS,
         )
-        self._task = self._progress.add_task("runs", total=None)
-        self._num_pending = self._num_ended = 0
+        self._task = self._progress.add_task("runs", total=None, runs="")
+        self._num_pending = self._num_ended = self._rounds_ended = 0
 
     def __enter__(self) -> "SweepDisplay":
         self._progress.start()
@@ -40,19 +43,26 @@ class SweepDisplay:
         """Print a line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def begin(self, num_before: int, num_pending: int, num_begun: int, num_others: int) -> None:
-        """So many runs are there, so many are to be computed, some of them begun, and so many in the folder are others."""
-        self._num_pending = num_pending
-        self._progress.update(self._task, total=num_pending)
+    def begin(self, num_before: int, pending: Sequence[Run], rounds_kept: Sequence[int], num_others: int) -> None:
+        """So many runs are there, these are to be computed but for the rounds kept of each, and so many there are others."""
+        self._num_pending = len(pending)
+        self._progress.update(self._task, total=sum(run.config.rounds for run in pending))
+        self.look(rounds_kept)
+        num_begun = sum(map(bool, rounds_kept))
         begun = f", {num_begun} of them from where they stopped" if num_begun else ""
-        self.announce(f"{num_before} runs are there already, {num_pending} are to be computed{begun}")
+        self.announce(f"{num_before} runs are there already, {len(pending)} are to be computed{begun}")
         if num_others:
             self.announce(f"{num_others} other runs in the folder are not part of this sweep: they stay, but not in the table")
+
+    def look(self, rounds_kept: Sequence[int]) -> None:
+        """So many rounds are done of each run that has not ended."""
+        count = f"{self._num_ended}/{self._num_pending}"
+        self._progress.update(self._task, completed=self._rounds_ended + sum(rounds_kept), runs=count)
 
     def ended(self, result: Result) -> None:
         """A run ended."""
         self._num_ended += 1
-        self._progress.advance(self._task)
+        self._rounds_ended += result.run.config.rounds
         count = f"{self._num_ended}/{self._num_pending}"
         if isinstance(result, Failed):
             self.announce(f"{count}  FAILED {result.run.name}: {result.reason.partition(chr(10))[0]}")

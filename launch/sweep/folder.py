@@ -22,7 +22,7 @@ from dncfl.common.errors import StorageError
 from dncfl.common.storage import writing
 from dncfl.launch.sweep.jobs import Failed, Finished
 from dncfl.launch.sweep.runs import Run
-from dncfl.launch.sweep.standing import ASIDE, path_of
+from dncfl.launch.sweep.standing import ASIDE, path_of, rounds_kept
 from dncfl.server.files import CONFIG, METRICS
 from dncfl.server.records import RoundRecord
 
@@ -76,9 +76,10 @@ class SweepFolder:
         """How many finished runs are here beside these."""
         return len(self._stored.keys() - {run.digest for run in runs})
 
-    def num_unfinished(self, runs: Sequence[Run]) -> int:
-        """How many of these runs have been begun."""
-        return sum(path_of(run, self.unfinished).exists() for run in runs)
+    def rounds_kept(self, runs: Sequence[Run]) -> list[int]:
+        """How many rounds of each run are kept of those that are done; none of a finished one."""
+        kept = set(self.unfinished.iterdir())
+        return [rounds_kept(path) if (path := path_of(run, self.unfinished)) in kept else 0 for run in runs]
 
     def finished(self, run: Run) -> Finished | None:
         """A run as it was stored, or None. Raises StorageError when it cannot be read."""

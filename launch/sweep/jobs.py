@@ -13,6 +13,9 @@ from dncfl.launch.sweep.runs import Run
 from dncfl.launch.sweep.standing import Standing
 from dncfl.server.records import RoundRecord
 
+LOOK_SECONDS = 1.0
+"""How often whoever waits for jobs may look how far they are."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -57,7 +60,10 @@ class Executor(Protocol):
     """whether all workers are on this machine"""
 
     def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:
-        """What comes of each job, in the order in which they end. Closing the iterator ends the workers at once."""
+        """What comes of each job, in the order in which they end. Closing the iterator ends the workers at once.
+
+        Where no job ends for LOOK_SECONDS, nothing comes, so that one may look how far they are.
+        """
 
 
 def compute(job: Job) -> list[Result]:

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ensure_running
 
 from dncfl.launch.local import FROZEN, ignoring_interrupts, one_thread_each
-from dncfl.launch.sweep.jobs import Job, Result, compute, failed
+from dncfl.launch.sweep.jobs import LOOK_SECONDS, Job, Result, compute, failed
 
 PRELOADED = ("dncfl.launch.reference", "dncfl.server.global_model", FROZEN)
 LOST = "its worker process ended without a word: it was killed, perhaps for want of memory"
@@ -46,7 +46,10 @@ class Cores:
                 while waiting and idle:
                     job, worker = waiting.popleft(), idle.pop()
                     busy[worker.submit(compute, job)] = job, worker
-                for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                ended = wait(busy, LOOK_SECONDS, FIRST_COMPLETED).done
+                if not ended:
+                    yield []
+                for future in ended:
                     job, worker = busy.pop(future)
                     try:
                         results = future.result()

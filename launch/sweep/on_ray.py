@@ -14,7 +14,7 @@ from typing import Any
 
 from dncfl.common.errors import ConfigError, NetworkError
 from dncfl.common.running import gone_at_signal
-from dncfl.launch.sweep.jobs import Job, Result, compute, failed
+from dncfl.launch.sweep.jobs import LOOK_SECONDS, Job, Result, compute, failed
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Nothing is reported to Ray's makers, and devices are left as they are."""
@@ -44,7 +44,10 @@ class OnRay:
                 while waiting and len(busy) < (self.num_workers or len(jobs)):
                     job = waiting.popleft()
                     busy[task.remote(job).future()] = job
-                for future in wait(busy, return_when=FIRST_COMPLETED).done:  # ray.wait would break at a signal
+                ended = wait(busy, LOOK_SECONDS, FIRST_COMPLETED).done  # ray.wait would break at a signal
+                if not ended:
+                    yield []
+                for future in ended:
                     job = busy.pop(future)
                     try:
                         results = future.result()

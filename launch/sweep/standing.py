@@ -17,7 +17,7 @@ from dncfl.common.storage import writing
 from dncfl.launch.sweep.runs import Run
 from dncfl.server.records import RoundRecord
 
-THETA, RECORDS = "theta", "records"
+THETA, ROUNDS, RECORDS = "theta", "rounds", "records"
 ASIDE = ".new"
 """What a name ends with while it is not whole."""
 
@@ -50,13 +50,20 @@ class Standing:
             aside = self.path.with_suffix(ASIDE)
             with writing(f"the sweep in {self.path.parent.parent}"):
                 records = json.dumps([record.as_dict() for record in self.records])
-                aside.write_bytes(save({THETA: theta}, {RECORDS: records}))
+                aside.write_bytes(save({THETA: theta}, {ROUNDS: str(len(self.records)), RECORDS: records}))
                 aside.replace(self.path)
 
     def start_anew(self) -> None:
         """Forget what was done."""
         self.theta = None
         self.records.clear()
+
+
+def rounds_kept(path: Path) -> int:
+    """How many rounds are done of the run that this is the file of; 0 without such a file."""
+    with suppress(OSError, SafetensorError, ValueError, TypeError, KeyError), safe_open(path, "numpy") as file:
+        return int(file.metadata()[ROUNDS])
+    return 0
 
 
 def path_of(run: Run, folder: Path) -> Path:

@@ -139,7 +139,8 @@ def test_what_was_begun_is_told_of_and_goes_with_the_run(tmp_path: Path, capsys:
             assert {job.unfinished for job in jobs} == {tmp_path / "unfinished"}
             for job in jobs:
                 for each in job.runs:
-                    Standing(each, path_of(each, tmp_path / "unfinished")).keep(np.zeros(100, dtype=np.float32))
+                    kept = Standing(each, path_of(each, tmp_path / "unfinished"), records=[record(1)])
+                    kept.keep(np.zeros(100, dtype=np.float32))
             (tmp_path / "unfinished" / "torn.new").touch()
             return super().results(jobs)
 
@@ -149,6 +150,27 @@ def test_what_was_begun_is_told_of_and_goes_with_the_run(tmp_path: Path, capsys:
     carried_out(runs(0, 1, 2), tmp_path, Pretended())
     assert "1 runs are there already, 2 are to be computed, 1 of them from where they stopped\n" in capsys.readouterr().err
     assert not (tmp_path / "unfinished").exists()
+
+
+def test_the_bar_counts_the_rounds_of_runs_that_have_not_ended(tmp_path: Path) -> None:
+    class InTheMiddle(Pretended):
+        def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:
+            for job in jobs:
+                kept = Standing(job.runs[0], path_of(job.runs[0], tmp_path / "unfinished"), records=[record(1)])
+                kept.keep(np.zeros(100, dtype=np.float32))
+                yield []
+                yield from super().results([job])
+
+    class Watched(SweepDisplay):
+        def look(self, rounds_kept: Sequence[int]) -> None:
+            super().look(rounds_kept)
+            (bar,) = self._progress.tasks
+            seen.append((bar.completed, bar.total, bar.fields["runs"]))
+
+    seen: list[tuple[float, float | None, str]] = []
+    with Watched(Console(stderr=True)) as display:
+        carry_out(runs(0, 1), tmp_path, "looped", InTheMiddle(), display)
+    assert seen == [(0, 4, "0/2"), (1, 4, "0/2"), (2, 4, "1/2"), (3, 4, "1/2"), (4, 4, "2/2")]
 
 
 def test_what_was_put_together_aside_does_not_count(tmp_path: Path) -> None:
