@@ -78,7 +78,7 @@ class SweepFolder:
 
     def rounds_kept(self, runs: Sequence[Run]) -> list[int]:
         """How many rounds of each run are kept of those that are done; none of a finished one."""
-        kept = set(self.unfinished.iterdir())
+        kept = set(self.unfinished.glob("*"))
         return [rounds_kept(path) if (path := path_of(run, self.unfinished)) in kept else 0 for run in runs]
 
     def finished(self, run: Run) -> Finished | None:
