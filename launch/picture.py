@@ -16,8 +16,6 @@ from dncfl.common.trace import AttemptTrace, read_trace
 from dncfl.server.files import PICTURE, TRACE
 from dncfl.server.records import RoundRecord
 
-FAILED = (Outcome.ERASED, Outcome.LOST)
-
 
 def draw_run(folder: Path, records: Sequence[RoundRecord], title: str) -> Path:
     """Draw run.png in a run folder from its trace and these rounds. Raises StorageError."""
@@ -30,26 +28,26 @@ def draw_run(folder: Path, records: Sequence[RoundRecord], title: str) -> Path:
     rounds = [record.round for record in records]
     _draw_accuracy(accuracy, rounds, [100 * record.accuracy for record in records])
     _draw_recovered(recovered, records, num_clients)
-    _draw_outage(links, measured_outage(attempts))
+    _draw_outage(links, measured_outage(attempts), sum(record.transmissions["lost"] for record in records))
     with writing(f"the picture {folder / PICTURE}"):
         figure.savefig(folder / PICTURE, dpi=110)
     return folder / PICTURE
 
 
 def measured_outage(attempts: Sequence[AttemptTrace]) -> NDArray[np.float64]:
-    """The share of transmissions that did not arrive, per link: M × (M + 1), the PS last; NaN where nobody listened.
+    """The share of transmissions that the channel erased, per link: M × (M + 1), the PS last; NaN where none came.
 
-    The links between nodes carry slot 1, those to the PS slot 1 and the relay slots.
+    The links between nodes carry slot 1, those to the PS slot 1 and the relay slots. What was lost says nothing of the channel.
     """
     shape = (len(attempts[0].slot1), len(attempts[0].slot1) + 1)
-    failed, listened = np.zeros(shape), np.zeros(shape)
+    erased, came = np.zeros(shape), np.zeros(shape)
     for attempt in attempts:
         slot1, relay = np.array([list(row) for row in attempt.slot1]), np.array([list(row) for row in attempt.relay])
-        for counts, outcomes in ((failed, FAILED), (listened, Outcome)):
+        for counts, outcomes in ((erased, [Outcome.ERASED]), (came, [Outcome.ERASED, Outcome.DELIVERED])):
             values = [outcome.value for outcome in outcomes]
             counts += np.isin(slot1, values)
             counts[:, -1] += np.isin(relay, values).sum(axis=1)
-    outage: NDArray[np.float64] = np.divide(failed, listened, out=np.full(shape, np.nan), where=listened > 0)
+    outage: NDArray[np.float64] = np.divide(erased, came, out=np.full(shape, np.nan), where=came > 0)
     return outage
 
 
@@ -72,12 +70,14 @@ def _draw_recovered(axes: Axes, records: Sequence[RoundRecord], num_clients: int
     axes.legend(loc="upper center", ncols=2, fontsize="small", frameon=False)
 
 
-def _draw_outage(axes: Axes, outage: NDArray[np.float64]) -> None:
-    num_clients = len(outage)
-    darkest = max(0.4, float(np.nanmax(outage)))
+def _draw_outage(axes: Axes, outage: NDArray[np.float64], num_lost: int) -> None:
+    num_clients, measured = len(outage), outage[np.isfinite(outage)]
+    darkest = max(0.4, measured.max(initial=0.0))
+    mean = f"mean {measured.mean():.3f}" if measured.size else "nothing came"
+    lost = f"; {num_lost} lost" if num_lost else ""
     image = axes.imshow(outage, cmap="YlGnBu", vmin=0, vmax=darkest, aspect="auto")
     axes.axvline(num_clients - 0.5, color="white", linewidth=3)
-    axes.set(title=f"Measured outage of each link (mean {np.nanmean(outage):.3f})", xlabel="to", ylabel="from node")
+    axes.set(title=f"Measured outage ({mean}{lost})", xlabel="to", ylabel="from node")
     if num_clients <= 16:
         axes.set_xticks(range(num_clients + 1), [*map(str, range(num_clients)), "PS"])
         axes.set_yticks(range(num_clients))

@@ -85,10 +85,10 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, content: str) -> None:
         read_trace(tmp_path / "trace.jsonl")
 
 
-def test_outage_is_measured_per_link() -> None:
+def test_outage_is_measured_per_link_by_what_the_channel_let_through() -> None:
     other = AttemptTrace(round=2, attempt=1, slot1=("-dd", "d-d"), relay=("d", "e"))
     outage = measured_outage([TRACE, other])
-    assert np.array_equal(outage, [[np.nan, 0.5, 0.25], [0.0, np.nan, 0.5]], equal_nan=True)
+    assert np.array_equal(outage, [[np.nan, 0.5, 0.0], [0.0, np.nan, 0.5]], equal_nan=True)
 
 
 def test_a_run_folder_holds_the_run(tmp_path: Path) -> None:
