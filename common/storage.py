@@ -1,9 +1,20 @@
-"""Files that cannot be written, in words for people."""
+"""Files that replace others whole, and files that cannot be written, in words for people."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from dncfl.common.errors import StorageError
+
+ASIDE = ".new"
+"""What a name ends with while it is not whole."""
+
+
+def replace(path: Path, write: Callable[[Path], object]) -> None:
+    """A new edition of a file, by a function that writes it to a path; the old one stays until it is whole."""
+    aside = path.with_name(path.name + ASIDE)
+    write(aside)
+    aside.replace(path)
 
 
 @contextmanager

@@ -44,10 +44,8 @@ def batched_rounds(runs: Sequence[BatchedRun]) -> Iterator[tuple[int, RoundRecor
     labels = dataset.labels.numpy()
     shares = [config.partition_scheme.split(labels, config.clients, config.seed) for config in configs]
     cohort = Cohort(dataset.all_samples(configs[0].device), recipe_of(configs[0]))
-    for round in range(1, configs[0].rounds + 1):
+    for round in range(1 + min(run.model.rounds_done for run in runs), configs[0].rounds + 1):
         due = [place for place, run in enumerate(runs) if run.model.rounds_done < round]
-        if not due:
-            continue
         started = perf_counter()
         communications = {place: runs[place].communicate(round) for place in due}
         decoded = perf_counter()

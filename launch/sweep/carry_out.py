@@ -41,7 +41,7 @@ def carry_out(runs: Sequence[Run], path: Path, engine: str, executor: Executor, 
         num_before, failures = len(stored), list[Failed]()
         pending = [run for digest, run in wanted.items() if digest not in stored]
         waiting = {run.digest: run for run in pending}
-        display.begin(num_before, pending, folder.rounds_kept(pending), folder.num_others(runs))
+        display.begin(num_before, pending, folder.rounds_kept(pending, engine), folder.num_others(runs))
         try:
             with closing(_results(pending, engine, executor, folder.unfinished if executor.is_here else None)) as results:
                 for result in results:
@@ -54,7 +54,7 @@ def carry_out(runs: Sequence[Run], path: Path, engine: str, executor: Executor, 
                     if result is not None:
                         del waiting[result.run.digest]
                         display.ended(result)
-                    display.look(folder.rounds_kept(list(waiting.values())))
+                    display.look(folder.rounds_kept(list(waiting.values()), engine))
         finally:
             table = _write_table(folder, [replace(stored[run.digest], run=run) for run in runs if run.digest in stored])
         return Outcome(table=table, failures=failures, num_before=num_before, num_computed=len(stored) - num_before)

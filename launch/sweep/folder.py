@@ -2,7 +2,7 @@
 
 runs/NAME-DIGEST/  a finished run: config.toml, which `dncfl run` and `dncfl simulate` repeat; metrics.jsonl, a line per
                    round, see `RoundRecord`; run.json, how it was computed
-unfinished/DIGEST.safetensors   θ and the records of a run after its last whole round; gone once the run is finished
+unfinished/DIGEST-ENGINE.safetensors   θ and the records of a run after its last whole round; gone once the run is finished
 failures.jsonl     a line per run that failed in the last invocation, with the reason; there only if there are any
 table.parquet      the figures of all runs, see `dncfl.launch.sweep.table`; table.csv is the same for other programs
 sweep.lock         held by the one sweep that writes here
@@ -19,10 +19,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dncfl.common.errors import StorageError
-from dncfl.common.storage import writing
+from dncfl.common.storage import ASIDE, replace, writing
 from dncfl.launch.sweep.jobs import Failed, Finished
 from dncfl.launch.sweep.runs import Run
-from dncfl.launch.sweep.standing import ASIDE, path_of, rounds_kept
+from dncfl.launch.sweep.standing import path_of, rounds_kept
 from dncfl.server.files import CONFIG, METRICS
 from dncfl.server.records import RoundRecord
 
@@ -76,10 +76,10 @@ class SweepFolder:
         """How many finished runs are here beside these."""
         return len(self._stored.keys() - {run.digest for run in runs})
 
-    def rounds_kept(self, runs: Sequence[Run]) -> list[int]:
-        """How many rounds of each run are kept of those that are done; none of a finished one."""
+    def rounds_kept(self, runs: Sequence[Run], engine: str) -> list[int]:
+        """How many rounds of each run are kept of those that an engine has done; none of a finished one."""
         kept = set(self.unfinished.glob("*"))
-        return [rounds_kept(path) if (path := path_of(run, self.unfinished)) in kept else 0 for run in runs]
+        return [rounds_kept(path) if (path := path_of(run, engine, self.unfinished)) in kept else 0 for run in runs]
 
     def finished(self, run: Run) -> Finished | None:
         """A run as it was stored, or None. Raises StorageError when it cannot be read."""
@@ -120,15 +120,14 @@ class SweepFolder:
             self._forget(failure.run)
 
     def _forget(self, run: Run) -> None:
-        """Remove what was kept of an unfinished run."""
-        path_of(run, self.unfinished).unlink(missing_ok=True)
+        """Remove what any engine kept of an unfinished run."""
+        for path in self.unfinished.glob(f"{run.digest}-*"):
+            path.unlink()
 
     def replace(self, name: str, write: Callable[[Path], object]) -> None:
         """A new edition of a file, by a function that writes it to a path; the old one stays until it is whole."""
         with writing(f"the sweep in {self.path}"):
-            aside = self.path / (name + ASIDE)
-            write(aside)
-            aside.replace(self.path / name)
+            replace(self.path / name, write)
 
 
 def _write(path: Path, text: str) -> None:

@@ -71,7 +71,7 @@ def compute(job: Job) -> list[Result]:
     started = perf_counter()
     failure = "its engine ended before its last round"
     try:
-        standings = [Standing.of(run, job.unfinished) for run in job.runs]
+        standings = [Standing.of(run, job.engine, job.unfinished) for run in job.runs]
         ENGINES[job.engine].rounds(standings)
     except DncflError as error:
         failure = str(error)

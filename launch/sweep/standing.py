@@ -1,25 +1,27 @@
 """How far a run of a sweep has come. On the machine of the sweep it is on disk after every round, so that none is lost.
 
-Each run has a file of its own, whatever is computed together: that may be other runs the next time.
+Each run has a file of its own, whatever is computed together: that may be other runs the next time. An engine does not go on
+with what another one began.
 """
 
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from dncfl.common.storage import writing
+from dncfl.common.storage import replace, writing
 from dncfl.launch.sweep.runs import Run
 from dncfl.server.records import RoundRecord
 
-THETA, ROUNDS, RECORDS = "theta", "rounds", "records"
-ASIDE = ".new"
-"""What a name ends with while it is not whole."""
+THETA, RECORDS = "theta", "records"
+UNREADABLE = (OSError, SafetensorError, ValueError, TypeError, KeyError)
+"""What a file that is torn, or none of these, raises when it is read."""
 
 
 @dataclass
@@ -34,12 +36,12 @@ class Standing:
     records: list[RoundRecord] = field(default_factory=list)
 
     @classmethod
-    def of(cls, run: Run, folder: Path | None) -> "Standing":
+    def of(cls, run: Run, engine: str, folder: Path | None) -> "Standing":
         """Where a run stopped of which a folder may know; its beginning where nothing can be read."""
-        standing = cls(run, None if folder is None else path_of(run, folder))
+        standing = cls(run, None if folder is None else path_of(run, engine, folder))
         if standing.path is not None:
-            with suppress(OSError, SafetensorError, ValueError, TypeError, KeyError), safe_open(standing.path, "numpy") as file:
-                records = [RoundRecord.of_dict(record) for record in json.loads(file.metadata()[RECORDS])]
+            with suppress(*UNREADABLE), safe_open(standing.path, "numpy") as file:
+                records = [RoundRecord.of_dict(record) for record in _records(file)]
                 standing.theta, standing.records = file.get_tensor(THETA), records
         return standing
 
@@ -47,11 +49,9 @@ class Standing:
         """Take θ after the rounds that are recorded, and replace what is on disk. Raises StorageError."""
         self.theta = theta
         if self.path is not None:
-            aside = self.path.with_suffix(ASIDE)
+            content = save({THETA: theta}, {RECORDS: json.dumps([record.as_dict() for record in self.records])})
             with writing(f"the sweep in {self.path.parent.parent}"):
-                records = json.dumps([record.as_dict() for record in self.records])
-                aside.write_bytes(save({THETA: theta}, {ROUNDS: str(len(self.records)), RECORDS: records}))
-                aside.replace(self.path)
+                replace(self.path, lambda aside: aside.write_bytes(content))
 
     def start_anew(self) -> None:
         """Forget what was done."""
@@ -61,11 +61,16 @@ class Standing:
 
 def rounds_kept(path: Path) -> int:
     """How many rounds are done of the run that this is the file of; 0 without such a file."""
-    with suppress(OSError, SafetensorError, ValueError, TypeError, KeyError), safe_open(path, "numpy") as file:
-        return int(file.metadata()[ROUNDS])
+    with suppress(*UNREADABLE), safe_open(path, "numpy") as file:
+        return len(_records(file))
     return 0
 
 
-def path_of(run: Run, folder: Path) -> Path:
-    """The file of a run in a folder of unfinished ones."""
-    return folder / f"{run.digest}.safetensors"
+def path_of(run: Run, engine: str, folder: Path) -> Path:
+    """The file of a run by an engine in a folder of unfinished ones."""
+    return folder / f"{run.digest}-{engine}.safetensors"
+
+
+def _records(file: Any) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads(file.metadata()[RECORDS])
+    return records

@@ -60,9 +60,14 @@ def finished_runs(sweep: Path) -> set[str]:
 
 
 def stop_after(number: int, process: subprocess.Popen[str], sweep: Path, by: signal.Signals) -> int:
-    """Send a signal to a sweep after some runs, and to its whole group if it is Ctrl-C; all its processes must end."""
+    """`stop` a sweep after some runs."""
     while process.poll() is None and len(finished_runs(sweep)) < number:
         time.sleep(0.01)  # polls what another process writes
+    return stop(process, by)
+
+
+def stop(process: subprocess.Popen[str], by: signal.Signals) -> int:
+    """Send a signal to a sweep, and to its whole group if it is Ctrl-C; all its processes must end."""
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(by)
     if by == signal.SIGINT:
@@ -113,11 +118,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(folder: Path, engine: str) ->
     process = start(*command, cwd=folder)
     while process.poll() is None and not list(sweep.glob("unfinished/*.safetensors")):
         time.sleep(0.001)  # polls what another process writes
-    family = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    process.communicate(timeout=END_SECONDS)
-    _, alive = psutil.wait_procs(family, timeout=END_SECONDS)
-    assert not alive
+    stop(process, signal.SIGKILL)
     (kept,) = sweep.glob("unfinished/*.safetensors")
     with safe_open(kept, "numpy") as file:
         before = json.loads(file.metadata()["records"])

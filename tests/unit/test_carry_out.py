@@ -139,14 +139,14 @@ def test_what_was_begun_is_told_of_and_goes_with_the_run(tmp_path: Path, capsys:
             assert {job.unfinished for job in jobs} == {tmp_path / "unfinished"}
             for job in jobs:
                 for each in job.runs:
-                    kept = Standing(each, path_of(each, tmp_path / "unfinished"), records=[record(1)])
+                    kept = Standing(each, path_of(each, "looped", tmp_path / "unfinished"), records=[record(1)])
                     kept.keep(np.zeros(100, dtype=np.float32))
             (tmp_path / "unfinished" / "torn.new").touch()
             return super().results(jobs)
 
     with pytest.raises(Interrupted):
         carried_out(runs(0, 1, 2), tmp_path, Begins(lambda job: job.runs[0].config.seed == 1, stops_after=2))
-    assert [path.stem for path in (tmp_path / "unfinished").glob("*.safetensors")] == [runs(2)[0].digest]
+    assert [path.stem for path in (tmp_path / "unfinished").glob("*.safetensors")] == [f"{runs(2)[0].digest}-looped"]
     carried_out(runs(0, 1, 2), tmp_path, Pretended())
     assert "1 runs are there already, 2 are to be computed, 1 of them from where they stopped\n" in capsys.readouterr().err
     assert not (tmp_path / "unfinished").exists()
@@ -156,7 +156,7 @@ def test_the_bar_counts_the_rounds_of_runs_that_have_not_ended(tmp_path: Path) -
     class InTheMiddle(Pretended):
         def results(self, jobs: Sequence[Job]) -> Generator[list[Result], None, None]:
             for job in jobs:
-                kept = Standing(job.runs[0], path_of(job.runs[0], tmp_path / "unfinished"), records=[record(1)])
+                kept = Standing(job.runs[0], path_of(job.runs[0], "looped", tmp_path / "unfinished"), records=[record(1)])
                 kept.keep(np.zeros(100, dtype=np.float32))
                 yield []
                 yield from super().results([job])

@@ -60,7 +60,7 @@ def test_a_job_goes_on_where_it_stopped(engine: str, num_kept: int, tmp_path: Pa
     job = Job(engine, runs(), tmp_path)
     whole = all_records(Job(engine, job.runs))
     stop_after(num_kept, job)
-    kept = [Standing.of(run, tmp_path).records for run in job.runs]
+    kept = [Standing.of(run, engine, tmp_path).records for run in job.runs]
     assert sum(map(len, kept)) == num_kept
     gone_on = all_records(job)
     for before, after in zip(kept, gone_on, strict=True):
@@ -72,26 +72,31 @@ def test_runs_computed_together_may_have_stopped_at_different_rounds(tmp_path: P
     job = Job("batched", runs(), tmp_path)
     whole = all_records(Job("batched", job.runs))
     stop_after(3, job)
-    assert [len(Standing.of(run, tmp_path).records) for run in job.runs] == [2, 1]
+    assert [len(Standing.of(run, "batched", tmp_path).records) for run in job.runs] == [2, 1]
     for mine, theirs in zip(all_records(job), whole, strict=True):
         assert [record.recovered for record in mine] == [record.recovered for record in theirs]
         assert [record.loss for record in mine] == pytest.approx([record.loss for record in theirs], rel=0.01)
 
 
+def test_an_engine_does_not_go_on_with_what_another_began(tmp_path: Path) -> None:
+    stop_after(2, Job("batched", runs(), tmp_path))
+    assert apart_from_time(all_records(Job("looped", runs(), tmp_path))) == apart_from_time(all_records(Job("looped", runs())))
+
+
 def test_what_cannot_be_read_is_computed_again(tmp_path: Path) -> None:
     job = Job("looped", runs()[:1], tmp_path)
     stop_after(1, job)
-    path = path_of(job.runs[0], tmp_path)
+    path = path_of(job.runs[0], "looped", tmp_path)
     for content in (b"", path.read_bytes()[:-1], b"x" + path.read_bytes()[1:]):
         path.write_bytes(content)
-        assert Standing.of(job.runs[0], tmp_path).records == []
+        assert Standing.of(job.runs[0], "looped", tmp_path).records == []
     assert apart_from_time(all_records(job)) == apart_from_time(all_records(Job("looped", job.runs)))
 
 
 def test_a_run_whose_model_was_changed_since_starts_anew(tmp_path: Path) -> None:
     (run, _) = runs()
     stop_after(1, Job("looped", (run,), tmp_path))
-    standing = Standing.of(run, tmp_path)
+    standing = Standing.of(run, "looped", tmp_path)
     standing.keep(np.zeros(7, dtype=np.float32))
     assert apart_from_time(all_records(Job("looped", (run,), tmp_path))) == apart_from_time(all_records(Job("looped", (run,))))
 
