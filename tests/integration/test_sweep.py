@@ -3,8 +3,12 @@
 import importlib.util
 import json
 import signal
+import socket
 import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +17,7 @@ import pytest
 from safetensors import safe_open
 
 from dncfl.launch.sweep.engines import ENGINES
-from tests.integration.processes import call, start, summary
+from tests.integration.processes import call, finish, start, summary
 
 GRID = """
 clients = 3
@@ -195,3 +199,64 @@ def test_where_ray_is_not_installed(folder: Path) -> None:
     exit_code, _, stderr = call("sweep", "grid.toml", "--out", "a", "--on", "ray", cwd=folder)
     assert exit_code == 2
     assert "--on ray: Ray is not installed here; pip install 'dncfl[ray]'" in stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "exit_code", "message"),
+    [
+        ("127.0.0.1:1", 5, "no Ray cluster answers at 127.0.0.1:1: Connection refused"),
+        ("ray://127.0.0.1:1", 5, "no Ray cluster answers at 127.0.0.1:1: Connection refused"),
+        ("somewhere", 5, "'somewhere' is no address: must be host:port"),
+    ],
+)
+def test_where_no_cluster_answers(folder: Path, address: str, exit_code: int, message: str) -> None:
+    (folder / "ray.py").touch()  # Ray itself is not asked: it would go on trying for many minutes
+    ended, stdout, stderr = call("sweep", "grid.toml", "--out", "a", "--on", f"ray:{address}", cwd=folder)
+    assert (ended, stdout) == (exit_code, "")
+    assert message in stderr
+
+
+@contextmanager
+def ray_machine(*options: str) -> Iterator[Callable[[], None]]:
+    """What a machine of a cluster runs, with one worker; gives a function that kills all of it at once."""
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--num-cpus=1",
+        "--block",
+        "--disable-usage-stats",
+        *options,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+
+        def kill() -> None:
+            if process.poll() is None:
+                for member in (machine := psutil.Process(process.pid)).children(recursive=True):
+                    member.kill()
+                machine.kill()
+
+        try:
+            assert process.stdout is not None
+            assert any("runtime started" in line for line in process.stdout)
+            yield kill
+        finally:
+            kill()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
+def test_cluster_that_loses_a_machine(folder: Path) -> None:
+    (folder / "long.toml").write_text(GRID.replace("rounds = 2", "rounds = 10").replace("small:linear", "paper-cnn"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    head = ray_machine("--head", "--node-ip-address=127.0.0.1", f"--port={address[10:]}", "--include-dashboard=false")
+    with head, ray_machine("--node-ip-address=127.0.0.1", f"--address={address}") as kill:
+        process = start("sweep", "long.toml", "--out", "sweep", "--on", f"ray:{address}", cwd=folder)
+        while process.poll() is None and not finished_runs(folder / "sweep"):
+            time.sleep(0.01)  # polls what another process writes
+        kill()
+        exit_code, _, stderr = finish(process)
+    assert exit_code == 0
+    assert "the task will be retried" in stderr, "no job was lost"
+    assert len(finished_runs(folder / "sweep")) == NUM_RUNS
