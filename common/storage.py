@@ -1,6 +1,6 @@
-"""Files that replace others whole, and files that cannot be written, in words for people."""
+"""Folders where nothing is overwritten, files that replace others whole, and what cannot be written, in words for people."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,6 +8,18 @@ from dncfl.common.errors import StorageError
 
 ASIDE = ".new"
 """What a name ends with while it is not whole."""
+
+
+def make_place(folder: Path, names: Sequence[str]) -> None:
+    """Make a folder for files of these names, before the work that they come from. Raises StorageError.
+
+    So it is known beforehand that there is a folder, and that none of the files would replace another.
+    """
+    with writing(f"the folder {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if (folder / name).exists():
+            raise StorageError(f"{folder / name} exists: nothing is overwritten; name another folder by --out")
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from secrets import randbelow
-from time import monotonic, perf_counter, sleep
+from time import monotonic
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from dncfl.common import wire
 from dncfl.common.channel import Outcome
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
-from dncfl.common.faults import SLOWER, Fault, FaultInjector, Injected, seconds_of
+from dncfl.common.faults import Injected
 from dncfl.common.limits import ensure_files, files_of_node
 from dncfl.common.message import SIDE_SYMBOLS, is_intact
 from dncfl.common.network_code import NetworkCode
@@ -36,6 +36,7 @@ from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import letters
 from dncfl.node import protocol
+from dncfl.node.faults import NodeFaults
 from dncfl.node.protocol import NodeProtocol
 from dncfl.node.settings import NodeSettings
 from dncfl.node.trainer import MakeTrainer, Trainer
@@ -79,10 +80,7 @@ class Life:
         self._edition = 0
         self._hearers: set[bytes] = set()
         self._num_rejected = 0
-        self._faults = FaultInjector(settings.faults, settings.fault_log)
-        self._spoil: list[Fault] = []
-        self._last_frames: list[Any] = []
-        self._pause_per_second = 0.0
+        self._faults = NodeFaults(settings, self._cut)
 
     async def run(self) -> None:
         """Take part until the PS says that the run is over.
@@ -116,7 +114,7 @@ class Life:
             raise
 
     async def _take_part(self) -> None:
-        await self._meet_faults("before-join", 0)
+        await self._faults.meet("before-join", 0)
         host = self._settings.host or _address_towards(self._settings.server_host)
         with self._uplink.reserve(host, self._settings.port) as reserved:
             join = wire.Join(node=self._node, incarnation=self._incarnation, host=host, port=reserved.getsockname()[1])
@@ -162,7 +160,7 @@ class Life:
         self._uplink.queue_at_most(queue_for(1 + code.relay_slots, code.most_symbols(num_symbols)))
         self._uplink.listen(reserved)
         self._send(wire.Loaded(node=self._node))
-        await self._meet_faults("after-join", 0)
+        await self._faults.meet("after-join", 0)
         node_protocol = NodeProtocol(
             self._node, config.clients, relay_slots=code.all_relay_slots, waits_to_be_asked=config.early_stop
         )
@@ -204,6 +202,19 @@ class Life:
         for node in now.keys() - {self._node}:
             if now[node] != before.get(node):
                 self._peers.connect(*now[node][1:], node)
+
+    def _cut(self, peer: int, seconds: float) -> None:
+        """Hear nothing of a peer for a time; a fault asks for it."""
+        if (member := self._members.get(peer)) is None:
+            return
+        endpoint = member[1:]
+
+        def mend() -> None:
+            if self._members.get(peer) == member:
+                self._peers.connect(*endpoint, peer)
+
+        self._peers.disconnect(*endpoint)
+        asyncio.get_running_loop().call_later(seconds, mend)
 
     def _take_subscription(self, frames: list[Buffer], *, listens: bool) -> None:
         try:
@@ -248,21 +259,18 @@ class Life:
 
     async def _train(self, trainer: Trainer, round: int, theta: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         """Train in the thread; what it raises costs this node the round, not its life."""
-        last_step = perf_counter()
 
         def before_step() -> None:
-            nonlocal last_step
             self._progress += 1
             if self._leaving.is_set() or self._newest_round > round:
                 raise TrainingStopped
-            if self._pause_per_second:
-                sleep(self._pause_per_second * (perf_counter() - last_step))  # a fault: this is the thread of training
-            last_step = perf_counter()
+            self._faults.before_step()
 
         try:
-            await self._meet_faults("before-training", round)
+            await self._faults.meet("before-training", round)
+            self._faults.begin_training()
             update = await self._in_thread(trainer.update, theta, round, before_step)
-            await self._meet_faults("after-training", round)
+            await self._faults.meet("after-training", round)
             self._events.put_nowait(protocol.Trained(round, update))
         except TrainingStopped:
             log.info("node %d gives up round %d, which is over", self._node, round)
@@ -278,44 +286,11 @@ class Life:
         messages: Sequence[int] | Mapping[int, Payload],
         payload: Payload,
     ) -> None:
-        await self._meet_faults(f"before-slot-{slot}", round)
+        await self._faults.meet(f"before-slot-{slot}", round)
         frames = radio.frames(round, attempt, slot, messages, payload)
-        for spoiled in self._spoiled(radio, frames, payload) if self._spoil else [frames]:
-            self._uplink.send(*spoiled)
-        self._last_frames = frames
-        await self._meet_faults(f"after-slot-{slot}", round)
-
-    def _spoiled(self, radio: Radio, frames: list[Any], payload: Payload) -> list[list[Any]]:
-        """What is sent in place of a transmission because of the faults that wait for one."""
-        sent = [frames]
-        for fault in self._spoil:
-            if fault.kind == "corrupt":
-                plane = payload.plane.copy()
-                plane[plane.size // 2] ^= 1
-                sent[0] = [*frames[:2], plane, *frames[3:]]
-            elif fault.kind == "lie":
-                sent[0] = radio.lie(frames, payload)
-            elif fault.kind == "duplicate":
-                sent.append(frames)
-            elif self._last_frames:
-                sent.append(self._last_frames)
-        self._spoil = []
-        return sent
-
-    async def _meet_faults(self, point: str, round: int) -> None:
-        """Suffer the faults that are planned for this point. Raises Injected."""
-        for fault in self._faults.strike(point, round):
-            match fault.kind:
-                case "delay":
-                    await asyncio.sleep(seconds_of(fault))
-                case "slow":
-                    self._pause_per_second = SLOWER - 1.0
-                case "cut" if fault.peer is not None and fault.peer in self._members:
-                    endpoint = self._members[fault.peer][1:]
-                    self._peers.disconnect(*endpoint)
-                    asyncio.get_running_loop().call_later(seconds_of(fault), self._peers.connect, *endpoint, fault.peer)
-                case _:
-                    self._spoil.append(fault)
+        for sent in self._faults.sent_for(frames, payload, radio):
+            self._uplink.send(*sent)
+        await self._faults.meet(f"after-slot-{slot}", round)
 
     async def _combine(self, code: NetworkCode, messages: Mapping[int, Payload], slots: Sequence[int]) -> list[Payload]:
         """The codewords of some relay slots; few symbols are sooner combined than a thread is woken."""

@@ -8,8 +8,8 @@ import click
 
 from dncfl.common.config import FADING, Config, load_config
 from dncfl.common.running import gone_at_signal
+from dncfl.common.storage import make_place, writing
 from dncfl.launch.options import config_argument, setting_options
-from dncfl.launch.results import make_place, writing_to
 
 LINKS = (*FADING, "pe")
 FILES = ("outage.csv", "outage.png")
@@ -50,7 +50,7 @@ def outage(config_file: Path | None, trials: int, out: Path | None, json_output:
     else:
         click.echo("\n".join(as_text(points)))
     if out is not None:
-        with writing_to(out):
+        with writing(f"the results in {out}"):
             write_csv(out / FILES[0], points)
             draw(out / FILES[1], points)
         console.print(f"written to {out}", highlight=False, markup=False, soft_wrap=True)

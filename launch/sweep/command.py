@@ -134,6 +134,6 @@ def refuse_failures(outcome: "Outcome", out: Path) -> None:
     """Raise RunsFailed where runs did."""
     if outcome.failures:
         lines = [f"{failure.run.name}: {failure.reason.splitlines()[0]}" for failure in outcome.failures]
-        raise RunsFailed(
-            "\n".join([*lines, f"{len(lines)} runs failed, see {out / 'failures.jsonl'}; the same command tries again"])
-        )
+        num_runs = outcome.num_before + outcome.num_computed + len(lines)
+        told = f"{len(lines)} of {num_runs} runs failed, see {out / 'failures.jsonl'}; the same command tries again"
+        raise RunsFailed("\n".join([*lines, told]))

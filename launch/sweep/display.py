@@ -49,10 +49,10 @@ class SweepDisplay:
         self._progress.update(self._task, total=sum(run.config.rounds for run in pending))
         self.look(rounds_kept)
         num_begun = sum(map(bool, rounds_kept))
-        begun = f", {num_begun} of them from where they stopped" if num_begun else ""
-        self.announce(f"{num_before} runs are there already, {len(pending)} are to be computed{begun}")
+        begun = f", and {num_begun} begun" if num_begun else ""
+        self.announce(f"{num_before} of {num_before + len(pending)} runs are there already{begun}")
         if num_others:
-            self.announce(f"{num_others} other runs in the folder are not part of this sweep: they stay, but not in the table")
+            self.announce(f"runs in the folder that are not part of this sweep: {num_others}; they stay, but not in the table")
 
     def look(self, rounds_kept: Sequence[int]) -> None:
         """So many rounds are done of each run that has not ended."""

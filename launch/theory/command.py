@@ -11,10 +11,10 @@ import click
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ConfigError
 from dncfl.common.running import gone_at_signal
+from dncfl.common.storage import make_place, writing
 from dncfl.common.theory import Learning, dominant_outage
 from dncfl.launch.options import setting_options
 from dncfl.launch.outage.network import Network
-from dncfl.launch.results import make_place, writing_to
 from dncfl.launch.theory.asked import Theory
 from dncfl.launch.theory.report import as_json, as_text, write_csv
 
@@ -124,7 +124,7 @@ def _write(folder: Path, asked: Theory) -> None:
     with gone_at_signal():
         from dncfl.launch.theory.picture import draw, rounds_drawn
 
-    with writing_to(folder):
+    with writing(f"the results in {folder}"):
         write_csv(folder / FILES[0], asked, rounds_drawn(asked))
         draw(folder / FILES[1], asked)
     click.echo(f"written to {folder}", err=True)

@@ -129,7 +129,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(folder: Path, engine: str) ->
     assert 0 < len(before) < 40
     exit_code, _, stderr = call(*command, cwd=folder)
     assert exit_code == 0
-    assert "0 runs are there already, 1 are to be computed, 1 of them from where they stopped" in stderr
+    assert "0 of 1 runs are there already, and 1 begun" in stderr
     (run,) = finished_runs(sweep)
     records = [json.loads(line) for line in (sweep / "runs" / run / "metrics.jsonl").read_text().splitlines()]
     assert records[: len(before)] == before, "the time they took shows that they are the same, not done again"
@@ -148,7 +148,7 @@ def test_sockets_and_the_reference_agree_and_failures_are_listed(folder: Path) -
     assert "case=bad,seed=0: making the model small:broken failed: ValueError: no such layer" in stderr
     exit_code, stdout, stderr = call("sweep", "more.toml", "--out", "looped", "--workers", 2, "--json", cwd=folder)
     assert exit_code == 15
-    assert "1 runs failed, see looped/failures.jsonl; the same command tries again" in stderr
+    assert "1 of 2 runs failed, see looped/failures.jsonl; the same command tries again" in stderr
     (failure,) = json.loads(stdout)["failures"]
     assert failure["name"] == "case=starved,seed=0"
     assert "killed" in failure["reason"]

@@ -100,7 +100,7 @@ def test_only_what_is_missing_is_computed(tmp_path: Path, capsys: pytest.Capture
     assert (outcome.num_before, outcome.num_computed, outcome.failures) == (1, 1, [])
     assert seeds_in(path) == [1, 2]
     assert len(list((path / "runs").iterdir())) == 3
-    assert "1 other runs in the folder are not part of this sweep: they stay" in capsys.readouterr().err
+    assert "runs in the folder that are not part of this sweep: 1; they stay" in capsys.readouterr().err
 
 
 def test_a_run_is_known_by_what_it_computes_not_by_its_name(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_what_was_begun_is_told_of_and_goes_with_the_run(tmp_path: Path, capsys:
         carried_out(runs(0, 1, 2), tmp_path, Begins(lambda job: job.runs[0].config.seed == 1, stops_after=2))
     assert [path.stem for path in (tmp_path / "unfinished").glob("*.safetensors")] == [f"{runs(2)[0].digest}-looped"]
     carried_out(runs(0, 1, 2), tmp_path, Pretended())
-    assert "1 runs are there already, 2 are to be computed, 1 of them from where they stopped\n" in capsys.readouterr().err
+    assert "1 of 3 runs are there already, and 1 begun\n" in capsys.readouterr().err
     assert not (tmp_path / "unfinished").exists()
 
 
