@@ -21,6 +21,8 @@ from torch.nn.functional import dropout, max_pool2d, relu
 
 from dncfl.common.errors import ConfigError, DncflError, ModelError
 from dncfl.common.randomness import Purpose, torch_seed
+from dncfl.common.tasks.data import SIDE
+from dncfl.common.tasks.partition import NUM_CLASSES
 
 Vector = NDArray[np.float32]
 """θ or Δθ: (d,) float32."""
@@ -50,23 +52,39 @@ class PaperCNN(nn.Module):
 def build_model(name: str, seed: int, device: str) -> nn.Module:
     """The model of a name on a torch device, with its first parameters drawn from the seed.
 
-    Raises ConfigError when there is no such model or device, ModelError when the model's own code raises an error.
+    Raises ConfigError when there is no such model or device, or the model does not fit its task, ModelError when the model's
+    own code raises an error.
 
     Your own model is `package.module:function`, found from the working folder too; the function takes no arguments and
-    returns a torch module that gives scores (n, classes) for images.
+    returns a torch module that gives scores (n, 10) for images (n, 1, 28, 28).
     """
     factory = PaperCNN if name == "paper-cnn" else _imported(name)
     with torch.random.fork_rng(devices=[]), model_errors(f"making the model {name}"):
         torch.manual_seed(torch_seed(seed, Purpose.INITIAL_MODEL))
         model = factory()
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"model = {name}: must return a torch.nn.Module, not {type(model).__name__}")
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"model = {name}: must return a torch.nn.Module, not {type(model).__name__}")
+        scores = _tried(model, images := torch.zeros(2, 1, SIDE, SIDE))
+    if (given := tuple(getattr(scores, "shape", ()))) != (due := (len(images), NUM_CLASSES)):
+        what = f"scores {given}" if given else f"a {type(scores).__name__}"
+        raise ConfigError(f"model = {name}: gives {what} for images {tuple(images.shape)}: must be {due}")
+    if not any(parameter.numel() for parameter in model.parameters()):
+        raise ConfigError(f"model = {name}: has no parameters to train")
     if device == "cuda":
         if not torch.cuda.is_available():
             raise ConfigError("device = cuda: torch finds no CUDA device here; use cpu")
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what CUDA's products need to be deterministic
         torch.use_deterministic_algorithms(True)
     return model.to(device)
+
+
+@torch.no_grad()
+def _tried(model: nn.Module, images: torch.Tensor) -> object:
+    """What a model gives for images; layers that have waited to see some get their parameters."""
+    model.eval()
+    scores: object = model(images)
+    model.train()
+    return scores
 
 
 @contextmanager

@@ -193,7 +193,7 @@ def test_an_error_in_evaluation_is_told_and_the_last_round_stays(tmp_path: Path,
         "    calls = 0\n"
         "    def __init__(self): super().__init__(); self.linear = nn.Linear(784, 10)\n"
         "    def forward(self, x):\n"
-        "        if not self.training:\n"
+        "        if not self.training and len(x) > 2:\n"  # two blank images are how it is tried at first
         "            Net.calls += 1\n"
         "            if Net.calls == 3: raise ValueError('the third evaluation')\n"
         "        return self.linear(x.flatten(1))\n"

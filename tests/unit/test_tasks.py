@@ -145,6 +145,32 @@ def no_model() -> int:
     return 3
 
 
+def of_other_images() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, 10))
+
+
+def of_five_classes() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 5))
+
+
+class TwoScores(nn.Linear):
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+        scores = super().forward(images.flatten(1))
+        return scores, scores
+
+
+def of_two_scores() -> nn.Module:
+    return TwoScores(784, 10)
+
+
+def of_no_parameters() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(10))
+
+
+def that_waits() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+
+
 def test_floating_point_buffers_travel_and_counters_stay() -> None:
     model = build_model(f"{__name__}:normed", seed=0, device="cpu")
     theta = to_vector(model)
@@ -168,6 +194,9 @@ def test_floating_point_buffers_travel_and_counters_stay() -> None:
         ("nowhere_to_be_found:model", "No module named"),
         (f"{__name__}:missing", "has no attribute"),
         (f"{__name__}:no_model", "must return a torch.nn.Module, not int"),
+        (f"{__name__}:of_five_classes", r"gives scores \(2, 5\) for images \(2, 1, 28, 28\): must be \(2, 10\)"),
+        (f"{__name__}:of_two_scores", r"gives a tuple for images .*: must be \(2, 10\)"),
+        (f"{__name__}:of_no_parameters", "has no parameters to train"),
     ],
 )
 def test_models_that_are_none(name: str, message: str) -> None:
@@ -178,13 +207,22 @@ def test_models_that_are_none(name: str, message: str) -> None:
 def test_an_error_of_a_models_own_is_shown_with_its_place() -> None:
     with pytest.raises(ModelError, match=r"making the model .* failed: RuntimeError: no such luck\n(.|\n)*test_tasks.py"):
         build_model(f"{__name__}:broken", seed=0, device="cpu")
+    with pytest.raises(ModelError, match=r"making the model .* failed: RuntimeError: mat1 and mat2 shapes cannot be"):
+        build_model(f"{__name__}:of_other_images", seed=0, device="cpu")
+
+
+def test_layers_that_wait_for_their_first_input_are_drawn_from_the_seed() -> None:
+    thetas = [to_vector(build_model(f"{__name__}:that_waits", seed=seed, device="cpu")) for seed in (0, 0, 1)]
+    assert thetas[0].size == 785 * 10
+    assert np.array_equal(thetas[0], thetas[1])
+    assert not np.array_equal(thetas[0], thetas[2])
 
 
 def test_a_model_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    Path("my_model.py").write_text("from torch import nn\ndef make(): return nn.Linear(2, 3)\n")
-    assert to_vector(build_model("my_model:make", seed=0, device="cpu")).size == 9
+    Path("my_model.py").write_text("from torch import nn\ndef make(): return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n")
+    assert to_vector(build_model("my_model:make", seed=0, device="cpu")).size == 7850
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device whose absence is tested")
