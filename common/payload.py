@@ -20,6 +20,9 @@ Symbols = NDArray[np.uint8 | np.uint16]
 """An array of field elements 0..p-1."""
 
 Positions = NDArray[np.uint32]
+BYTES_OF_ESCAPE = 4
+"""What a symbol that does not fit a byte takes in the frame of escapes: more than anywhere else."""
+
 W = TypeVar("W", np.uint16, np.uint32)
 
 

@@ -31,7 +31,8 @@ def channel(config: Config) -> Channel:
     """The links of a run. Raises DataError when a recorded trace cannot be read."""
     if config.method_traits.perfect_links or config.channel == "perfect":
         return PerfectChannel(config.clients)
-    if config.trace is not None:
+    if config.channel == "trace":
+        assert config.trace is not None  # which the configuration has seen to
         return TraceChannel(read_trace(Path(config.trace)), config.clients)
     if config.channel == "bernoulli":
         return BernoulliChannel(config.seed, config.per_link("pe"))

@@ -63,7 +63,11 @@ class TraceChannel(Channel):
     """Links that repeat a recorded trace: delivered then, delivered now; anything else does not arrive."""
 
     def __init__(self, attempts: Iterable[AttemptTrace], num_clients: int) -> None:
+        """Raises DataError for a trace of another number of nodes."""
         self._attempts = {(trace.round, trace.attempt): trace for trace in attempts}
+        for trace in self._attempts.values():
+            if {len(trace.slot1), len(trace.relay), *(len(links) - 1 for links in trace.slot1)} != {num_clients}:
+                raise DataError(f"the trace is of {len(trace.slot1)} nodes in round {trace.round}: the run has {num_clients}")
         self._num_clients = num_clients
 
     def delivers(self, *, round: int, attempt: int, slot: int, receiver: int) -> Flags:

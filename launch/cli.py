@@ -9,7 +9,7 @@ from typing import Any
 import click  # parses the command line, and proposes the option that was meant
 
 from dncfl import __version__
-from dncfl.common.config import Config, load_config
+from dncfl.common.config import MAX_CLIENTS, Config, load_config
 from dncfl.common.faults import parse_faults
 from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
@@ -102,7 +102,7 @@ def server(
 
 
 @cli.command()
-@click.argument("number", type=click.IntRange(0))
+@click.argument("number", type=click.IntRange(0, MAX_CLIENTS - 1))
 @click.option("--server", "address", default="127.0.0.1:5555", show_default=True, help="HOST:PORT of the PS")
 @click.option("--host", help="address of this machine that the PS and the other nodes reach")
 @click.option("--port", type=click.IntRange(1, 65535), help="port to be heard at; a free one unless given")

@@ -38,8 +38,12 @@ class Session:
         if resumed is None:
             self.folder = RunFolder.create(config)
         else:
-            self.folder, checkpoint = RunFolder.reopen(resumed, config)
-            self._go_on_from(checkpoint)
+            self.folder, checkpoint = RunFolder.reopen(resumed)
+            try:
+                self._go_on_from(checkpoint)
+            except BaseException:
+                self.folder.close()
+                raise
         self.counts: dict[str, int] = {}
         self._command = command
         self._started = perf_counter()
@@ -47,10 +51,13 @@ class Session:
     def _go_on_from(self, checkpoint: Checkpoint) -> None:
         done = checkpoint.rounds_done
         theta = checkpoint.theta
-        if done > self.config.rounds or (theta is not None and theta.size != self.model.num_parameters):
-            raise StorageError(f"{self.folder.path} holds {done} rounds of another run than its {CONFIG} tells of")
+        if theta is not None and theta.size != self.model.num_parameters:
+            raise StorageError(f"{self.folder.path} holds a model of {theta.size} values, its {CONFIG} tells of another")
+        if done > self.config.rounds:
+            raise ConfigError(f"rounds = {self.config.rounds}: {done} are done in {self.folder.path} already; ask for more")
         if done == self.config.rounds and self.folder.is_complete:
             raise ConfigError(f"all {done} rounds in {self.folder.path} are done; --rounds takes the run further")
+        self.folder.go_on(self.config, done)
         if theta is not None:
             self.model.theta, self.model.rounds_done = theta, done
         self.records = checkpoint.records

@@ -28,7 +28,7 @@ from dncfl.common.faults import Injected
 from dncfl.common.limits import ensure_files, files_of_node
 from dncfl.common.message import SIDE_SYMBOLS, is_intact
 from dncfl.common.network_code import NetworkCode
-from dncfl.common.payload import Buffer, Payload
+from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
@@ -155,7 +155,7 @@ class Life:
         radio = Radio(code, channel(config), self._node, num_symbols, self._incarnation, config.rounds)
         trainer = await self._in_thread(self._make_trainer, config, self._node)
         self._hear_server(welcome)
-        self._peers.expect_frames_of(2 * num_symbols)
+        self._peers.expect_frames_of(BYTES_OF_ESCAPE * num_symbols)
         self._num_levels = config.levels
         self._uplink.queue_at_most(queue_for(1 + code.relay_slots, code.most_symbols(num_symbols)))
         self._uplink.listen(reserved)

@@ -32,6 +32,7 @@ class Liveness:
     def joins(self, node: int, now: float) -> None:
         """A life of this node begins."""
         self._signs[node] = _Signs(heard=now, advanced=now)
+        self._claims.pop(node, None)  # it may have been this life's own, made while the one before was there
 
     def leaves(self, node: int) -> None:
         """Nothing more is expected of this node."""

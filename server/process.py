@@ -29,7 +29,7 @@ from dncfl.common.config import Config
 from dncfl.common.errors import DncflError, NodeFailed, WireError
 from dncfl.common.faults import FaultInjector, seconds_of
 from dncfl.common.message import SIDE_SYMBOLS
-from dncfl.common.payload import Buffer, Payload
+from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer, Payload
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
@@ -123,7 +123,7 @@ class ServerProcess:
             self._control.queue_at_most(MOST_QUEUED)
             self._downlink.set_option(zmq.XPUB_VERBOSE, 1)  # a node may subscribe anew before its broken connection is noticed
             self._downlink.queue_at_most(queue_for(DOWNLINK_AT_ONCE, 4 * self._model.num_parameters))
-            self._uplink.expect_frames_of(2 * self._code.most_symbols(self._num_symbols))
+            self._uplink.expect_frames_of(BYTES_OF_ESCAPE * self._code.most_symbols(self._num_symbols))
             self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
             control_port = self._control.bind(host, port)
             self._downlink_port = self._downlink.bind(host, downlink_port)

@@ -71,22 +71,26 @@ class RunFolder:
         return folder
 
     @classmethod
-    def reopen(cls, path: Path, config: Config) -> tuple["RunFolder", Checkpoint]:
-        """The folder of a run that goes on with `config`, and where it stands; what was recorded beyond that is taken back.
+    def reopen(cls, path: Path) -> tuple["RunFolder", Checkpoint]:
+        """The folder of a run that may go on, and where it stands; nothing is changed before `go_on`.
 
-        Raises StorageError when it cannot be read or is in use.
+        Raises StorageError when it cannot be read, is in use, or is none of a run that keeps checkpoints.
         """
         folder = cls(path, is_new=False)
         try:
             with writing(f"the run folder {path}"):
-                checkpoint = folder._read_checkpoint()
-                for name in (METRICS, TRACE):
-                    folder._replace(name, _first_rounds(path / name, checkpoint.rounds_done).encode())
-                folder._replace(CONFIG, config.to_toml().encode())
+                return folder, folder._read_checkpoint()
         except BaseException:
             folder.close()
             raise
-        return folder, checkpoint
+
+    def go_on(self, config: Config, rounds_done: int) -> None:
+        """Let the run go on with `config`; what was recorded beyond its checkpoint is taken back. Raises StorageError."""
+        with writing(f"the run folder {self.path}"):
+            kept = {name: _first_rounds(self.path / name, rounds_done).encode() for name in (METRICS, TRACE)}
+            for name, content in kept.items():
+                self._replace(name, content)
+            self._replace(CONFIG, config.to_toml().encode())
 
     @property
     def is_complete(self) -> bool:
@@ -119,6 +123,8 @@ class RunFolder:
 
     def _read_checkpoint(self) -> Checkpoint:
         if not (self.path / CHECKPOINT).exists():
+            if (self.path / METRICS).read_text().count("\n") > 1:  # a first round may have been recorded just before a crash
+                raise StorageError(f"{self.path} holds rounds but no checkpoint: only what run and server wrote can go on")
             return Checkpoint(None, [])
         try:
             with safe_open(self.path / CHECKPOINT, framework="numpy") as file:

@@ -88,4 +88,4 @@ def _require_answer(endpoint: tuple[str, int]) -> None:
         socket.create_connection(endpoint, CONNECT_SECONDS).close()
     except OSError as error:
         host, port = endpoint
-        raise NetworkError(f"no Ray cluster answers at {host}:{port}: {error.strerror}") from None
+        raise NetworkError(f"no Ray cluster answers at {host}:{port}: {error.strerror or error}") from None

@@ -112,6 +112,9 @@ def test_a_model_of_ones_own_must_be_allowed_at_the_node(tmp_path: Path) -> None
 
 
 def test_a_node_gives_up_on_a_silent_server(tmp_path: Path) -> None:
+    exit_code, _, stderr = call("node", 300, "--server", "127.0.0.1:1", cwd=tmp_path)
+    assert exit_code == 2
+    assert "300 is not in the range 0<=x<=254" in stderr
     exit_code, _, stderr = call("node", 0, "--server", "127.0.0.1:1", "--patience", 1, cwd=tmp_path)
     assert (exit_code, stderr) == (5, "dncfl: the PS at 127.0.0.1:1 does not answer within 1 s\n")
 

@@ -183,6 +183,11 @@ def test_a_full_run_cannot_be_resumed_but_can_be_taken_further(tmp_path: Path) -
     code, _, stderr = call("run", "--resume", "run", cwd=tmp_path)
     assert code == 2
     assert "all 2 rounds in run are done; --rounds takes the run further" in stderr
+    before = (tmp_path / "run" / "config.toml").read_text()
+    code, _, stderr = call("run", "--resume", "run", "--rounds", 1, cwd=tmp_path)
+    assert code == 2
+    assert "rounds = 1: 2 are done in run already; ask for more" in stderr
+    assert (tmp_path / "run" / "config.toml").read_text() == before, "a refused resume changes nothing"
     code, _, stderr = call("run", "--resume", "run", "--snr", 5, cwd=tmp_path)
     assert code == 2
     assert "--snr would change the run that is resumed" in stderr

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dncfl.common.field import MAX_PRIME, PrimeField, determined, smallest_prime
 from dncfl.common.kernels import PIECE, Product, exact_type
-from dncfl.common.payload import Payload
+from dncfl.common.payload import BYTES_OF_ESCAPE, Payload
 from dncfl.common.threads import SYMBOLS_PER_THREAD
 
 PRIMES = [257, 401, 1031, 1607, 4099, MAX_PRIME]
@@ -118,6 +118,7 @@ def test_combine_makes_room_when_nearly_all_symbols_are_escaped() -> None:
     factors = np.array([[1], [2], [256]], dtype=np.uint16)
     alike, twice, less = PrimeField(257).combine(factors, [Payload.of(symbols, 257)])
     assert alike.escapes.size == d - 1
+    assert 2 * d < alike.escapes.nbytes <= BYTES_OF_ESCAPE * d, "sockets must let this frame pass"
     assert np.array_equal(alike.symbols, symbols)
     assert np.array_equal(twice.symbols, 2 * symbols % 257)
     assert np.array_equal(less.symbols, symbols != 0)

@@ -71,6 +71,14 @@ def test_who_does_not_answer_gives_way(liveness: Liveness) -> None:
     assert liveness.won_claims(9.0) == []
 
 
+def test_a_claim_ends_with_the_life_that_it_is_about(liveness: Liveness) -> None:
+    liveness.is_claimed(CLAIM, 1.0)
+    liveness.leaves(1)
+    liveness.joins(1, 2.9)
+    assert liveness.gone(3.1) == []
+    assert liveness.won_claims(3.1) == []
+
+
 def test_nobody_is_blamed_for_a_silence_of_the_servers_own(liveness: Liveness) -> None:
     liveness.begins_work(0, 0.0)
     liveness.excuse(1000.0)

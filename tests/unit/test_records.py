@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dncfl.common.channel import BernoulliChannel
+from dncfl.common.channel import BernoulliChannel, RayleighChannel
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import DataError, StorageError
+from dncfl.common.scheme import channel
 from dncfl.common.trace import AttemptTrace, TraceChannel, read_trace
 from dncfl.launch.picture import draw_run, measured_outage
 from dncfl.launch.reference import as_recorded, simulated
@@ -72,6 +73,18 @@ def test_a_trace_without_listeners_is_no_trace_for_relays() -> None:
         channel.delivers(round=1, attempt=1, slot=1, receiver=0)
 
 
+@pytest.mark.parametrize("num_clients", [1, 3])
+def test_a_trace_of_another_number_of_nodes(num_clients: int) -> None:
+    with pytest.raises(DataError, match=f"the trace is of 2 nodes in round 1: the run has {num_clients}"):
+        TraceChannel([TRACE], num_clients)
+
+
+def test_a_trace_at_hand_is_used_by_the_trace_channel_alone(tmp_path: Path) -> None:
+    """As a node has one that was started with --trace."""
+    config = load_config(None, {"clients": 2}).model_copy(update={"trace": str(tmp_path / "nowhere.jsonl")})
+    assert isinstance(channel(config), RayleighChannel)
+
+
 def test_a_trace_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "trace.jsonl").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="cannot be read"):
@@ -126,10 +139,12 @@ def test_a_run_goes_on_after_its_last_checkpoint_and_takes_back_what_is_beyond(t
     with (tmp_path / "run" / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"round": 3')
     (tmp_path / "run" / "checkpoint.safetensors.new").write_bytes(b"half of the thi")
-    folder, checkpoint = RunFolder.reopen(tmp_path / "run", config)
+    folder, checkpoint = RunFolder.reopen(tmp_path / "run")
     assert checkpoint.theta is not None
     assert np.array_equal(checkpoint.theta, THETA * 2)
     assert checkpoint.records == [_record(1), _record(2)]
+    assert (folder.path / "metrics.jsonl").read_text().endswith('{"round": 3'), "nothing is changed before it goes on"
+    folder.go_on(config, 2)
     assert [trace.round for trace in read_trace(folder.path / "trace.jsonl")] == [1, 2]
     folder.add_round(_record(3), [TRACE.model_copy(update={"round": 3})])
     assert (folder.path / "metrics.jsonl").read_text().count("\n") == 3
@@ -137,35 +152,44 @@ def test_a_run_goes_on_after_its_last_checkpoint_and_takes_back_what_is_beyond(t
 
 
 def test_a_run_that_was_killed_in_its_first_round_begins_again(tmp_path: Path) -> None:
-    config = _stopped_run(tmp_path / "run", 0)
-    folder, checkpoint = RunFolder.reopen(tmp_path / "run", config)
+    _stopped_run(tmp_path / "run", 0)
+    folder, checkpoint = RunFolder.reopen(tmp_path / "run")
     assert (checkpoint.theta, checkpoint.rounds_done) == (None, 0)
     folder.close()
 
 
 def test_two_processes_cannot_have_the_same_run(tmp_path: Path) -> None:
-    config = _stopped_run(tmp_path / "run", 1)
-    folder, _ = RunFolder.reopen(tmp_path / "run", config)
+    _stopped_run(tmp_path / "run", 1)
+    folder, _ = RunFolder.reopen(tmp_path / "run")
     with pytest.raises(StorageError, match="in use by another dncfl"):
-        RunFolder.reopen(tmp_path / "run", config)
+        RunFolder.reopen(tmp_path / "run")
     folder.close()
-    RunFolder.reopen(tmp_path / "run", config)[0].close()
+    RunFolder.reopen(tmp_path / "run")[0].close()
 
 
 @pytest.mark.parametrize("damage", [b"", b"junk" * 100], ids=["empty", "junk"])
 def test_a_damaged_checkpoint_is_told(tmp_path: Path, damage: bytes) -> None:
-    config = _stopped_run(tmp_path / "run", 1)
+    _stopped_run(tmp_path / "run", 1)
     (tmp_path / "run" / "checkpoint.safetensors").write_bytes(damage)
     with pytest.raises(StorageError, match="is no run that could go on"):
-        RunFolder.reopen(tmp_path / "run", config)
+        RunFolder.reopen(tmp_path / "run")
     assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 1
 
 
+def test_rounds_without_a_checkpoint_are_not_taken_back(tmp_path: Path) -> None:
+    """As `dncfl simulate` leaves them."""
+    _stopped_run(tmp_path / "run", 2)
+    (tmp_path / "run" / "checkpoint.safetensors").unlink()
+    with pytest.raises(StorageError, match="holds rounds but no checkpoint: only what run and server wrote can go on"):
+        RunFolder.reopen(tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 2
+
+
 def test_a_checkpoint_with_lost_records_is_told(tmp_path: Path) -> None:
-    config = _stopped_run(tmp_path / "run", 2)
+    _stopped_run(tmp_path / "run", 2)
     (tmp_path / "run" / "metrics.jsonl").write_text("")
     with pytest.raises(StorageError, match="holds 0 rounds of the 2 that are done"):
-        RunFolder.reopen(tmp_path / "run", config)
+        RunFolder.reopen(tmp_path / "run")
 
 
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
