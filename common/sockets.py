@@ -142,7 +142,7 @@ class Socket:
         try:
             reserved = system_sockets.create_server((host, port or 0), backlog=BACKLOG)
         except OSError as error:
-            raise NetworkError(f"cannot listen at {_place(host, port)}: {os.strerror(error.errno or 0)}") from error
+            raise NetworkError(f"cannot listen at {_place(host, port)}: {error.strerror or error}") from error
         reserved.setblocking(False)
         return reserved
 

@@ -24,6 +24,7 @@ from dncfl.common.config import Config, load_config
 from dncfl.common.errors import DncflError, TrialsFailed
 from dncfl.common.faults import Fault
 from dncfl.common.running import run_until_signal
+from dncfl.common.storage import writing
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.local import LocalNodes
@@ -189,14 +190,17 @@ def _wait_for_a_round(process: subprocess.Popen[str], metrics: Path) -> None:
 
 
 def try_faults(num_trials: int, num_server_trials: int, seed: int, log: Path | None) -> None:
-    """Do the trials and print a table; each trial also goes to `log` as a line of JSON. Raises TrialsFailed."""
+    """Do the trials and print a table; each also goes to `log` as a line of JSON. Raises TrialsFailed and StorageError."""
+    if log is not None:
+        with writing(f"the log {log}"):
+            log.touch()  # before hours of trials
     console = Console()
     trials: list[Trial] = []
 
     def add(trial: Trial) -> None:
         trials.append(trial)
         if log is not None:
-            with log.open("a") as file:
+            with writing(f"the log {log}"), log.open("a") as file:
                 file.write(json.dumps(trial.__dict__) + "\n")
         if not trial.passed:
             console.print(f"FAILED {trial.fault}: {trial.complaint}", highlight=False, markup=False)

@@ -35,6 +35,8 @@ def reproductions(curves: Sequence[Curve], table: pl.DataFrame) -> list[Reproduc
     """Our runs of each curve in the table of a sweep; curves without a run are left out."""
     found = []
     for curve in curves:
+        if not curve.labels.keys() <= set(table.columns):
+            continue  # no run that has this label succeeded
         is_curve = pl.all_horizontal(pl.col(name) == value for name, value in curve.labels.items())
         mine = table.filter(is_curve).sort("seed", "round")
         if not mine.is_empty():

@@ -52,6 +52,8 @@ def test_figures_and_tables_are_written_of_what_is_there(tmp_path: Path) -> None
     found = reproductions(curves, pl.DataFrame(rows, infer_schema_length=None))
     assert [one.curve for one in found] == curves[1:]
     assert all(one.accuracy.tolist() == [[50.0, 50.0], [70.0, 70.0]] for one in found)
+    only_ideal = pl.DataFrame([{**curves[0].labels, "seed": 0, "round": 1, "accuracy": 0.5}])
+    assert [one.curve for one in reproductions(curves, only_ideal)] == curves[:1], "no run that has an SNR"
     table, files = write_report(tmp_path, found, "a test")
     assert [path.name for path in files] == ["fig2.png", "fig2.pdf", "distances.csv", "curves.csv"]
     assert all(path.stat().st_size > 0 for path in files)
