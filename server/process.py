@@ -231,7 +231,8 @@ class ServerProcess:
                     self._events.put_nowait(events.RoundDoubted(round, verdict.settled))
                     return
                 self._warn_of_suspects(round, verdict)
-                self._observer.round_done(await self._in_thread(self._close_round, action, verdict, collected))
+                traffic = self._traffic()  # here, since the event loop counts it
+                self._observer.round_done(await self._in_thread(self._close_round, action, verdict, collected, traffic))
                 await self._meet_faults("after-checkpoint", round)
                 self._events.put_nowait(events.RoundClosed(round))
 
@@ -298,7 +299,9 @@ class ServerProcess:
         elif verdict.contradiction:
             self._observer.warning(f"round {round}: somebody sent wrong symbols, and too little came to tell who")
 
-    def _close_round(self, action: actions.CloseRound, verdict: Verdict, collected: float) -> RoundRecord:
+    def _close_round(
+        self, action: actions.CloseRound, verdict: Verdict, collected: float, traffic: dict[str, dict[str, int]]
+    ) -> RoundRecord:
         """Aggregate, evaluate and record, in a thread of its own."""
         reports, messages = action.reports, verdict.messages
         self._meet_faults_here("after-decode", action.round)
@@ -318,7 +321,7 @@ class ServerProcess:
             num_dropped=len(verdict.dropped),
             **local_figures(reports, self._model.num_parameters),
             **attempt_figures(attempts, self._code, self._model.num_parameters),
-            bytes=self._traffic(),
+            bytes=traffic,
             seconds={
                 "training": training,
                 "quantise": quantise,
