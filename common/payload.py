@@ -20,6 +20,8 @@ Symbols = NDArray[np.uint8 | np.uint16]
 """An array of field elements 0..p-1."""
 
 Positions = NDArray[np.uint32]
+"""Where in a plane the symbols are that do not fit a byte."""
+
 BYTES_OF_ESCAPE = 4
 """What a symbol that does not fit a byte takes in the frame of escapes: more than anywhere else."""
 
