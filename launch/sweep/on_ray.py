@@ -74,7 +74,7 @@ class OnRay:
             with gone_at_signal():  # restores the handlers afterwards, in whose place Ray puts its own
                 self._ray.init(address=self._address, logging_level="error", log_to_driver=False, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[-1]  # above it may be the traceback of a process of Ray's
+            reason = str(error).strip().rpartition("\n")[2]  # above it may be the traceback of a process of Ray's
             raise NetworkError(f"the Ray cluster at {self._address} cannot be joined: {reason}") from None
         try:
             yield
