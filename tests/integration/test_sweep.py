@@ -3,12 +3,8 @@
 import importlib.util
 import json
 import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -216,47 +212,19 @@ def test_where_no_cluster_answers(folder: Path, address: str, exit_code: int, me
     assert message in stderr
 
 
-@contextmanager
-def ray_machine(*options: str) -> Iterator[Callable[[], None]]:
-    """What a machine of a cluster runs, with one worker; gives a function that kills all of it at once."""
-    command = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--num-cpus=1",
-        "--block",
-        "--disable-usage-stats",
-        *options,
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-
-        def kill() -> None:
-            if process.poll() is None:
-                for member in (machine := psutil.Process(process.pid)).children(recursive=True):
-                    member.kill()
-                machine.kill()
-
-        try:
-            assert process.stdout is not None
-            assert any("runtime started" in line for line in process.stdout)
-            yield kill
-        finally:
-            kill()
-
-
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
 def test_cluster_that_loses_a_machine(folder: Path) -> None:
     (folder / "long.toml").write_text(GRID.replace("rounds = 2", "rounds = 10").replace("small:linear", "paper-cnn"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    head = ray_machine("--head", "--node-ip-address=127.0.0.1", f"--port={address[10:]}", "--include-dashboard=false")
-    with head, ray_machine("--node-ip-address=127.0.0.1", f"--address={address}") as kill:
-        process = start("sweep", "long.toml", "--out", "sweep", "--on", f"ray:{address}", cwd=folder)
+    cluster = importlib.import_module("ray.cluster_utils").Cluster(True, head_node_args={"include_dashboard": False})
+    try:
+        machine = cluster.add_node()
+        process = start("sweep", "long.toml", "--out", "sweep", "--on", f"ray:{cluster.address}", cwd=folder)
         while process.poll() is None and not finished_runs(folder / "sweep"):
             time.sleep(0.01)  # polls what another process writes
-        kill()
+        cluster.remove_node(machine, allow_graceful=False)
         exit_code, _, stderr = finish(process)
+    finally:
+        cluster.shutdown()
     assert exit_code == 0
     assert "the task will be retried" in stderr, "no job was lost"
     assert len(finished_runs(folder / "sweep")) == NUM_RUNS
