@@ -77,7 +77,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    version: Literal[4] = 4
+    version: Literal[5] = 5
     """Version of the wire format; it changes whenever a frame changes its meaning."""
 
 
@@ -154,6 +154,7 @@ class Alive(Header):
     """Both directions: I am still here. The PS answers each with another."""
 
     kind: Literal["alive"] = "alive"
+    edition: int = Field(default=0, ge=0, lt=2**32, description="of the list of peers that the node has, 0 for none")
     busy: bool = False
     """whether the node is loading data or training, so that nothing need be heard of it"""
     progress: int = Field(default=0, ge=0, description="steps of work that the node has done so far")

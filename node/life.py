@@ -187,8 +187,7 @@ class Life:
             if isinstance(header, wire.Stop):
                 return
             if not isinstance(header, wire.Peers) or header.edition <= self._edition:
-                self._reject(WireError(f"the PS sent {header.kind} where a new list of peers or the end is due"))
-                continue
+                continue  # the PS says again what a broken connection may have lost
             before, self._members = self._members, header.members
             self._edition = header.edition
             if listens:
@@ -343,7 +342,7 @@ class Life:
                 raise NetworkError(f"the PS has been silent for {self._settings.patience:g} s")
 
     def _send_alive(self) -> None:
-        self._send(wire.Alive(busy=self._busy, progress=self._progress))
+        self._send(wire.Alive(edition=self._edition, busy=self._busy, progress=self._progress))
 
     def _take_downlink(self, num_parameters: int, frames: list[Buffer]) -> None:
         try:

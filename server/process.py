@@ -95,6 +95,7 @@ class ServerProcess:
         self._liveness = Liveness(config)
         self._connected: set[tuple[str, int]] = set()
         self._last_event = monotonic()
+        self._peers_now: wire.Peers | None = None
         self._leaving = threading.Event()
         self._bytes: dict[str, Counter[str]] = {"down": Counter(), "up": Counter(), "peers": Counter()}
         self._round_started = 0.0
@@ -264,7 +265,7 @@ class ServerProcess:
                 self._connected.add(member.endpoint)
                 self._uplink.connect(*member.endpoint, node)
         hosts, ports = zip(*(member.endpoint for member in members.values()), strict=True)
-        peers = wire.Peers(
+        self._peers_now = wire.Peers(
             edition=edition,
             nodes=tuple(members),
             incarnations=tuple(member.incarnation for member in members.values()),
@@ -272,7 +273,13 @@ class ServerProcess:
             ports=ports,
         )
         for member in members.values():
-            self._send(member.address, peers)
+            self._send(member.address, self._peers_now)
+
+    def _introduce_again(self, node: int, address: bytes, edition: int) -> None:
+        """Send a node the list of peers that it ought to have: a connection that broke has lost it."""
+        now, member = self._peers_now, self._protocol.members.get(node)
+        if now is not None and member is not None and edition < now.edition and member.incarnation in now.incarnations:
+            self._send(address, now)
 
     def _traffic(self) -> dict[str, dict[str, int]]:
         """The bytes since the last call, by direction and kind."""
@@ -373,6 +380,7 @@ class ServerProcess:
         if isinstance(header, wire.Alive):
             self._liveness.tells(node, now, busy=header.busy, progress=header.progress)
             self._send(address, wire.Alive())
+            self._introduce_again(node, address, header.edition)
         elif header.node != node:
             self._reject(WireError(f"{header.kind} of node {header.node} from node {node}"))
         elif isinstance(header, wire.Failed):

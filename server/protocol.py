@@ -134,8 +134,8 @@ class ServerProtocol:
         if event.node not in self._nodes:
             return [Refuse(event.address, f"there is no node {event.node}: the run has nodes 0..{len(self._nodes) - 1}")]
         if (member := self.members.get(event.node)) is not None:
-            if member.incarnation == event.incarnation:
-                return self._count_stale(event)
+            if member.incarnation == event.incarnation:  # unless it has loaded, it may not have heard that it is welcome
+                return self._count_stale(event) if member.loaded else [Welcome(event.node, event.address)]
             host, port = member.endpoint
             return [Refuse(event.address, f"node {event.node} has joined already, from {host}:{port}")]
         self.members[event.node] = Member(event.incarnation, event.address, event.endpoint)

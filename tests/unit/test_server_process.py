@@ -25,6 +25,9 @@ class Sent:
     def is_from(_: int) -> bool:
         return True
 
+    def connect(self, *_: object) -> None:
+        """Nobody is there."""
+
     def send(self, address: bytes, header: bytes, *_: bytes) -> None:
         self.headers.append((address, wire.decode(header, wire.FROM_SERVER)))
 
@@ -33,7 +36,7 @@ class Sent:
 def server() -> ServerProcess:
     """A PS that node 0 has joined."""
     server = ServerProcess(CONFIG, GlobalModel(CONFIG), lambda *_: None, Observer())
-    server._control = server._downlink = Sent()  # type: ignore[assignment]
+    server._control = server._downlink = server._uplink = Sent()  # type: ignore[assignment]
     server._downlink_port = 1
     _says(server, b"first", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))
     _handle(server)
@@ -64,6 +67,28 @@ def test_a_node_may_speak_between_being_given_up_and_being_dismissed(server: Ser
     assert [type(action) for action in _handle(server)] == [actions.Dismiss]
     _says(server, b"first", wire.Alive())
     assert server._control.headers[-1] == (b"first", wire.Rejoin())  # type: ignore[attr-defined]
+
+
+def test_what_a_broken_connection_has_lost_is_said_again(server: ServerProcess) -> None:
+    sent: list[tuple[bytes, wire.FromServer]] = server._control.headers  # type: ignore[attr-defined]
+    _says(server, b"first", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))
+    _handle(server)
+    assert [header.kind for _, header in sent] == ["welcome", "welcome"]
+    _says(server, b"first", wire.Loaded(node=0))
+    _says(server, b"first", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))  # it was on its way
+    for node, address in (1, b"second"), (2, b"third"):
+        _says(server, address, wire.Join(node=node, incarnation=5 + node, host="127.0.0.1", port=1 + node))
+        _handle(server)
+        _says(server, address, wire.Loaded(node=node))
+    _says(server, b"first", wire.Alive())
+    _handle(server)
+    peers = sent[-1][1]
+    assert isinstance(peers, wire.Peers)
+    assert [address for address, header in sent if header == peers] == [b"first", b"second", b"third"]
+    assert [header.kind for _, header in sent].count("welcome") == 4
+    for edition, times in (0, 2), (peers.edition, 2):
+        _says(server, b"first", wire.Alive(edition=edition))
+        assert sent.count((b"first", peers)) == times
 
 
 def test_one_address_is_one_node(server: ServerProcess) -> None:
