@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
@@ -63,7 +64,20 @@ def gone_at_signal() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until what belongs together is done; only in the main thread do they interrupt anything."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    with _handling(lambda number, _: came.append(number)):
+        yield
+    for number in came:
+        signal.raise_signal(number)
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number in STOP_SIGNALS}
     try:
         yield

@@ -18,6 +18,7 @@ from dncfl.common.config import Config
 from dncfl.common.errors import DataError
 from dncfl.common.field import PrimeField, determined
 from dncfl.common.payload import Payload, Symbols
+from dncfl.common.running import uninterrupted
 from dncfl.common.scheme import channel, network_code
 from dncfl.common.trace import NOT_LISTENED, AttemptTrace
 from dncfl.node.trainer import LocalUpdate, local_trainers
@@ -33,7 +34,7 @@ def reference_rounds(
 ) -> Iterator[tuple[RoundRecord, list[AttemptTrace]]]:
     """The rounds of a run, one by one, each with the communication that `communicate` gives for its number.
 
-    `model` takes each step once its record has been taken.
+    `model` takes each step once its record has been taken; a signal waits for both.
     """
     trainers = local_trainers(config, range(config.clients))
     for round in range(model.rounds_done + 1, config.rounds + 1):
@@ -42,8 +43,9 @@ def reference_rounds(
         decoded = perf_counter()
         updates = {m: trainers[m].update(model.theta, round) for m in communication.present}
         step, record = round_outcome(config, model, communication, updates, decoded - started)
-        yield record, communication.traces
-        model.take(step, round)
+        with uninterrupted():
+            yield record, communication.traces
+            model.take(step, round)
 
 
 def round_outcome(

@@ -17,7 +17,7 @@ from dncfl.common.quantiser import Quantiser, adaptive_bound
 from dncfl.common.randomness import Purpose, stream
 from dncfl.common.scheme import network_code
 from dncfl.common.tasks.data import Samples, load_dataset
-from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, to_vector
+from dncfl.common.tasks.model import Vector, build_model, counters, load_vector, model_errors, named_tensors, to_vector
 from dncfl.common.tasks.training import Recipe, TrainingStopped, train
 
 
@@ -47,10 +47,11 @@ class LocalTrainer:
     """One node's share of the data and its way to train on it."""
 
     def __init__(self, config: Config, client: int, model: nn.Module, samples: Samples) -> None:
-        """A trainer on samples that are this client's alone; the model is only a vessel, each round loads it anew."""
+        """A trainer on samples that are this client's alone; the model, a new one, is only a vessel: each round loads it anew."""
         self._config = config
         self._client = client
         self._model = model
+        self._new_counters = [counter.clone() for counter in counters(model)]
         self.samples = samples
         self._p = network_code(config).p
         self._recipe = recipe_of(config)
@@ -62,6 +63,8 @@ class LocalTrainer:
         """
         started = perf_counter()
         load_vector(self._model, theta)
+        for counter, new in zip(counters(self._model), self._new_counters, strict=True):
+            counter.copy_(new)
         with model_errors(f"training at node {self._client} in round {round}", but=TrainingStopped):
             loss = train(
                 self._model,

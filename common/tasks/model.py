@@ -1,8 +1,8 @@
 """The models, and a model as one vector θ.
 
 The rule for buffers: θ holds the parameters in order, then the floating-point buffers in order (batch-norm means and
-variances), so that these are sent, averaged and saved like parameters. Buffers of whole numbers (batch counters) stay
-as a new model has them. A variance that quantisation noise made negative is read as zero.
+variances), so that these are sent, averaged and saved like parameters. Buffers of whole numbers (batch counters) are as
+a new model has them whenever training begins. A variance that quantisation noise made negative is read as zero.
 """
 
 import importlib
@@ -116,6 +116,11 @@ def _entries(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for name, buffer in model.named_buffers():
         if buffer.is_floating_point():
             yield name, buffer
+
+
+def counters(model: nn.Module) -> list[torch.Tensor]:
+    """The buffers of whole numbers, which are no part of θ."""
+    return [buffer for buffer in model.buffers() if not buffer.is_floating_point()]
 
 
 def to_vector(model: nn.Module) -> Vector:

@@ -12,6 +12,7 @@ from time import perf_counter
 
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError
+from dncfl.common.running import uninterrupted
 from dncfl.common.tasks.data import load_dataset
 from dncfl.common.tasks.partition import Indices
 from dncfl.common.trace import AttemptTrace
@@ -35,8 +36,9 @@ class BatchedRun:
 def batched_rounds(runs: Sequence[BatchedRun]) -> Iterator[tuple[int, RoundRecord, list[AttemptTrace]]]:
     """The rounds of some runs, each with the run's place among them; round r of all comes before round r + 1 of any.
 
-    Each run goes on after the rounds that its model has done, which takes each step once its record has been taken. Raises
-    ConfigError for a model that this engine does not know, or for runs that differ in what they must have in common.
+    Each run goes on after the rounds that its model has done, which takes each step once its record has been taken; a signal
+    waits for both. Raises ConfigError for a model that this engine does not know, or for runs that differ in what they must
+    have in common.
     """
     configs = [run.config for run in runs]
     _require_alike(configs)
@@ -55,8 +57,9 @@ def batched_rounds(runs: Sequence[BatchedRun]) -> Iterator[tuple[int, RoundRecor
             run, share = runs[place], shares[place]
             updates = {m: _update(run, m, one, round, len(share[m]), seconds) for m, one in trained[place].items()}
             step, record = round_outcome(run.config, run.model, communication, updates, (decoded - started) / len(due))
-            yield place, record, communication.traces
-            run.model.take(step, round)
+            with uninterrupted():
+                yield place, record, communication.traces
+                run.model.take(step, round)
 
 
 def _train(

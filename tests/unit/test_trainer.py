@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from torch import nn
 
 from dncfl.common.config import load_config
 from dncfl.common.errors import UpdateRefused
@@ -32,6 +33,22 @@ def test_the_message_says_what_was_trained(bound: object) -> None:
     inside = np.clip(delta, -update.bound, update.bound)
     assert np.abs(quantiser.dequantise(update.levels) - inside).max() <= quantiser.step * (1 + 1e-6)
     assert (local.num_clipped > 0) == (bound == 0.001)
+
+
+def counting_batches() -> nn.Module:
+    """A model whose batch norm weighs the next batch by how many it has counted."""
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784, momentum=None), nn.Linear(784, 10))
+
+
+def test_what_was_trained_before_changes_nothing() -> None:
+    """Neither another round at this node, nor another node in the same process."""
+    config = load_config(None, {"clients": 10, "local_epochs": 1, "model": f"{__name__}:counting_batches"})
+    first, second = local_trainers(config, [0, 1])
+    theta = to_vector(build_model(config.model, config.seed, "cpu"))
+    alone = first.update(theta, round=1).message.symbols
+    second.update(theta, round=1)
+    first.update(theta, round=2)
+    assert np.array_equal(first.update(theta, round=1).message.symbols, alone)
 
 
 def test_an_update_that_is_not_finite_is_refused_by_name() -> None:
