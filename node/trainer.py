@@ -47,7 +47,7 @@ class LocalTrainer:
     """One node's share of the data and its way to train on it."""
 
     def __init__(self, config: Config, client: int, model: nn.Module, samples: Samples) -> None:
-        """A trainer on samples that are this client's alone; the model, a new one, is only a vessel: each round loads it anew."""
+        """A trainer on samples that are this client's alone; the model, a new one, is only a vessel that each round loads."""
         self._config = config
         self._client = client
         self._model = model

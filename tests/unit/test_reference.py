@@ -1,6 +1,7 @@
 """The reference as a sequence of rounds that a signal may end."""
 
 import signal
+from collections import deque
 
 import pytest
 
@@ -15,12 +16,16 @@ CONFIG = load_config(None, {"clients": 3, "local_epochs": 1})
 
 @pytest.mark.parametrize("engine", ["looped", "batched"])
 def test_a_signal_waits_until_the_model_is_as_far_as_the_records(engine: str) -> None:
-    model, recorded = GlobalModel(CONFIG), []
+    model = GlobalModel(CONFIG)
     run = BatchedRun(config=CONFIG, model=model, communicate=over_channel(CONFIG))
     rounds = reference_rounds(CONFIG, model, over_channel(CONFIG)) if engine == "looped" else batched_rounds([run])
+    recorded: list[object] = []
+
+    def take(round: object) -> None:
+        if recorded:
+            signal.raise_signal(signal.SIGINT)
+        recorded.append(round)
+
     with pytest.raises(Interrupted, match="SIGINT"), interrupted_by_signal():
-        for round in rounds:
-            if len(recorded) == 1:
-                signal.raise_signal(signal.SIGINT)
-            recorded.append(round)
+        deque(map(take, rounds))
     assert model.rounds_done == len(recorded) == 2
