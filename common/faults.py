@@ -96,6 +96,11 @@ def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
         raise ConfigError(str(error)) from None
 
 
+def faults_in(log: Path | None) -> list[str]:
+    """The faults that have struck, in the order of a file of them."""
+    return [json.loads(line)["fault"] for line in log.read_text().splitlines()] if log and log.exists() else []
+
+
 class Injected(Exception):
     """An error that was asked for by a fault."""
 
@@ -105,7 +110,7 @@ class FaultInjector:
 
     def __init__(self, faults: Iterable[Fault], log: Path | None) -> None:
         """`log`: the file that gets a line for each fault that strikes; none strikes twice, whatever starts again."""
-        struck = [json.loads(line)["fault"] for line in log.read_text().splitlines()] if log and log.exists() else []
+        struck = faults_in(log)
         self._waiting = [fault for fault in faults if str(fault) not in struck]
         self._log = log
 

@@ -248,9 +248,10 @@ class Product:
     """factors (k × n) times n payloads (d,) over GF(p), prepared for the compiled loops. Holds the payloads until done."""
 
     def __init__(self, factors: Symbols, payloads: Sequence[Payload], p: int, num_threads: int | None = None) -> None:
-        """num_threads: see `threads.in_parts`. Raises ValueError unless factors fit payloads, all of one length."""
+        """num_threads: see `threads.in_parts`. Raises ValueError unless there are payloads, of one length, and factors fit."""
         num_terms, d = len(payloads), len(payloads[0]) if payloads else 0
-        if factors.ndim != 2 or factors.shape[1] != num_terms or any(len(payload) != d for payload in payloads):
+        fit = num_terms > 0 and factors.ndim == 2 and factors.shape[1] == num_terms
+        if not fit or any(len(payload) != d for payload in payloads):
             lengths = sorted({len(payload) for payload in payloads})
             raise ValueError(f"factors {factors.shape} do not fit {num_terms} payloads of {lengths} symbols")
         wide = any(payload.plane.itemsize > 1 for payload in payloads)

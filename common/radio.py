@@ -44,14 +44,19 @@ class Radio:
         num_symbols: int,
         incarnation: int = 1,
         last_round: int = wire.MAX_ROUND,
+        last_attempt: int = wire.MAX_ATTEMPT,
     ) -> None:
-        """num_symbols: the length n of a message; incarnation: which life of the station this is; last_round: of the run."""
+        """num_symbols: the length n of a message; incarnation: which life of the station this is.
+
+        last_round, last_attempt: the run has no more of them, whatever a frame says.
+        """
         self._code = code
         self._station = station
         self._drop_layer = DropLayer(channel, station)
         self._num_symbols = num_symbols
         self._incarnation = incarnation
         self._last_round = last_round
+        self._last_attempt = last_attempt
         self.num_damaged = 0
 
     def frames(self, round: int, attempt: int, slot: int, messages: Iterable[int], payload: Payload) -> list[Any]:
@@ -66,8 +71,7 @@ class Radio:
                 messages=tuple(messages),
             )
         )
-        topic = wire.TOPIC_MESSAGE if slot == 1 else wire.TOPIC_CODEWORD
-        return [topic, header, payload.plane, payload.escapes, _digests(header, payload.plane, payload.escapes)]
+        return [_topic(slot), header, payload.plane, payload.escapes, _digests(header, payload.plane, payload.escapes)]
 
     def lie(self, frames: Sequence[Any], payload: Payload) -> list[Any]:
         """A transmission with one wrong symbol, under a digest that fits: for tests of those who receive it."""
@@ -85,7 +89,14 @@ class Radio:
         if len(frames) != 5:
             raise WireError(f"a transmission of {len(frames)} frames: must be 5")
         header = wire.decode(frames[1], wire.TRANSMISSION)
-        header.check(num_clients=self._code.num_clients, last_slot=1 + self._code.relay_slots, last_round=self._last_round)
+        header.check(
+            num_clients=self._code.num_clients,
+            last_slot=1 + self._code.relay_slots,
+            last_round=self._last_round,
+            last_attempt=self._last_attempt,
+        )
+        if bytes(frames[0]) != _topic(header.slot):
+            raise WireError(f"a transmission of slot {header.slot} under the topic {bytes(frames[0][:8])!r}")
         of_header, of_all = frames[4][:DIGEST], frames[4][DIGEST:]
         digest = xxhash.xxh3_64(frames[1])
         if of_header != digest.digest():
@@ -101,6 +112,10 @@ class Radio:
             num_symbols = self._code.num_symbols(header.slot, self._num_symbols)
             payload = Payload.from_frames(frames[2], frames[3], self._code.p, num_symbols)
         return Reception(header, outcome, payload)
+
+
+def _topic(slot: int) -> bytes:
+    return wire.TOPIC_MESSAGE if slot == 1 else wire.TOPIC_CODEWORD
 
 
 def _digests(header: Any, *planes: Any) -> bytes:

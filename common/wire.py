@@ -37,6 +37,7 @@ TOPIC_DOWNLINK = b"D"
 SERVER_NAME = "ps"
 
 MAX_ROUND = 2**32 - 1
+MAX_ATTEMPT = 2**32 - 1
 
 
 def ready_topic(subscriber: int | str, incarnation: int = 0) -> bytes:
@@ -65,7 +66,7 @@ def decode_subscription(frames: Sequence[bytes | memoryview], *topics: bytes) ->
 Node = Annotated[int, Field(ge=0, lt=MAX_CLIENTS, description="node number, from 0")]
 Round = Annotated[int, Field(ge=1, le=MAX_ROUND, description="round, from 1")]
 Incarnation = Annotated[int, Field(ge=1, lt=2**63, description="one life of a node: drawn anew whenever it joins")]
-Attempt = Annotated[int, Field(ge=1, lt=2**32, description="attempt within the round, from 1")]
+Attempt = Annotated[int, Field(ge=1, le=MAX_ATTEMPT, description="attempt within the round, from 1")]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,250}$", description="host name or IPv4 address")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Text = Annotated[str, Field(max_length=8000, description="words for a person")]
@@ -257,10 +258,11 @@ class Transmission(Header):
         Field(min_length=1, max_length=MAX_CLIENTS, strict=False, description="nodes whose messages it combines"),
     ]
 
-    def check(self, *, num_clients: int, last_slot: int, last_round: int = MAX_ROUND) -> None:
+    def check(self, *, num_clients: int, last_slot: int, last_round: int = MAX_ROUND, last_attempt: int = MAX_ATTEMPT) -> None:
         """Raise WireError where this cannot be a transmission in a run of this size."""
-        if self.round > last_round:
-            raise WireError(f"a transmission of round {self.round}: there are {last_round}")
+        if self.round > last_round or self.attempt > last_attempt:
+            where = f"round {self.round}, attempt {self.attempt}"
+            raise WireError(f"a transmission of {where}: there are {last_round} rounds of up to {last_attempt} attempts")
         if self.sender >= num_clients or max(self.messages) >= num_clients or self.slot > last_slot:
             raise WireError(f"slot {self.slot} of node {self.sender} with messages {self.messages}: there is no such thing")
         if self.slot == 1 and self.messages != (self.sender,):

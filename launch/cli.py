@@ -136,9 +136,10 @@ def node(
     with gone_at_signal():
         from dncfl.node.process import NodeProcess
 
-    known = NodeSettings(
-        node=number, server_host=host, server_port=port, security=security, faults=parse_faults(fault), **settings
-    )
+    faults = parse_faults(fault)
+    if others := [str(one) for one in faults if one.node != number]:
+        raise click.UsageError(f"--fault {others[0]} does not strike at node {number}, which is started here")
+    known = NodeSettings(node=number, server_host=host, server_port=port, security=security, faults=faults, **settings)
     run_until_signal(NodeProcess(known).run())
 
 

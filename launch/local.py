@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from dncfl.common.config import Config
 from dncfl.common.errors import DncflError
+from dncfl.common.faults import Fault, faults_in
 from dncfl.common.running import Interrupted, run_until_signal
 from dncfl.node.settings import NodeSettings
 
@@ -90,6 +91,7 @@ class LocalNodes:
         A node that a fault kills for a time is started again.
         """
         loop = asyncio.get_running_loop()
+        answered: set[Fault] = set()
         ended: asyncio.Queue[int] = asyncio.Queue()
 
         def listen(node: int) -> None:
@@ -113,10 +115,11 @@ class LocalNodes:
                 process = self._processes[node]
                 process.join()
                 how = f"node {node} {_how(process.exitcode or 0)}"
-                pause = next((f.seconds for f in self._settings[node].faults if f.kind == "kill"), None)
-                if pause is not None and process.exitcode == -signal.SIGKILL:
+                killed_by = [fault for fault in _kills(self._settings[node]) if fault not in answered]
+                answered.update(killed_by)
+                if killed_by and killed_by[0].seconds is not None and process.exitcode == -signal.SIGKILL:
                     tell(node, how, for_good=False)
-                    waiting.append(loop.call_later(pause, start_again, node))
+                    waiting.append(loop.call_later(killed_by[0].seconds, start_again, node))
                 elif process.exitcode:
                     if process.exitcode > 0:  # it has told the PS why, which is the better reason
                         await asyncio.sleep(REASON_SECONDS)
@@ -145,6 +148,12 @@ class LocalNodes:
                 process.join()
             process.close()
         self._processes, self._settings = [], []
+
+
+def _kills(settings: NodeSettings) -> list[Fault]:
+    """The faults that have killed a node so far."""
+    struck = faults_in(settings.fault_log)
+    return [fault for fault in settings.faults if fault.kind == "kill" and str(fault) in struck]
 
 
 def _how(exit_code: int) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,7 +18,6 @@ from dncfl.server.records import RoundRecord
 
 def draw_run(folder: Path, records: Sequence[RoundRecord], title: str) -> Path:
     """Draw run.png in a run folder from its trace and these rounds. Raises StorageError."""
-    matplotlib.use("agg")
     figure = Figure(figsize=(13, 4), layout="constrained")
     figure.suptitle(title)
     accuracy, recovered, links = figure.subplots(1, 3)

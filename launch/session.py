@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from dncfl.common.config import Config
-from dncfl.common.errors import ConfigError, StorageError
+from dncfl.common.errors import ConfigError, DncflError, StorageError
 from dncfl.common.running import Interrupted
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
@@ -86,14 +86,22 @@ class Session:
             summary = self._finish(None)
         except (Exception, Interrupted) as error:
             if self.records:
-                self._finish(str(error) or type(error).__name__)
-                self.display.announce(f"the {len(self.records)} finished rounds are in {self.folder.path}")
+                self._keep(str(error) or type(error).__name__)
             elif not self._resumed:
                 self.folder.discard()
             raise
         finally:
             self.folder.close()
         return summary
+
+    def _keep(self, stopped_by: str) -> None:
+        """Complete the folder of a run that ends early; what fails here must not hide why it ends."""
+        try:
+            self._finish(stopped_by)
+        except DncflError as error:
+            self.display.warning(str(error))
+        rounds = "round is" if len(self.records) == 1 else "rounds are"
+        self.display.announce(f"{len(self.records)} finished {rounds} in {self.folder.path}")
 
     def _finish(self, stopped_by: str | None) -> dict[str, Any]:
         config = self.config

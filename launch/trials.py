@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -28,12 +28,12 @@ from dncfl.common.storage import writing
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.local import LocalNodes
-from dncfl.launch.reference import as_recorded, over_channel, reference_rounds
+from dncfl.launch.reference import Communication, as_recorded, over_channel, reference_rounds
 from dncfl.launch.serving import serve_nodes
 from dncfl.server.global_model import GlobalModel
 from dncfl.server.observer import Observer
 from dncfl.server.process import ServerProcess
-from dncfl.server.records import RoundRecord
+from dncfl.server.records import RoundRecord, link_figures
 
 ROUNDS = 4
 SECONDS_ALLOWED = 60.0
@@ -111,7 +111,8 @@ class _Run(Observer):
 
     @property
     def num_lost(self) -> int:
-        return sum(row.count("l") for trace in self.traces for row in (*trace.slot1, *trace.relay))
+        lost: int = link_figures(self.traces)["transmissions"]["lost"]
+        return lost
 
 
 def fault_trial(config: Config) -> Trial:
@@ -131,10 +132,8 @@ def fault_trial(config: Config) -> Trial:
             complaint = "the fault did not strike"
     seconds = perf_counter() - started
     if not complaint:
-        again = GlobalModel(config)
-        for _ in reference_rounds(config, again, lambda number: as_recorded(config, run.traces, number)):
-            pass
-        complaint = "" if again.sha256 == run.model.sha256 else "the replay ends with another model"
+        replayed = _reference_hash(config, lambda number: as_recorded(config, run.traces, number))
+        complaint = "" if replayed == run.model.sha256 else "the replay ends with another model"
     name = f"{fault.kind}{' and restart' if fault.kind == 'kill' and fault.seconds else ''}"
     return Trial(name, f"M={config.clients} {fault}", not complaint, seconds, run.num_lost, complaint)
 
@@ -149,15 +148,18 @@ def server_trial(seed: int) -> Trial:
         (path / "config.toml").write_text(config.to_toml())
         command = [sys.executable, "-m", "dncfl.launch", "run", "config.toml", "--out", "run", "--json"]
         while True:
-            process = subprocess.Popen(command, cwd=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            if kills < KILLS:
-                _wait_for_a_round(process, path / "run" / "metrics.jsonl")
+            with subprocess.Popen(command, cwd=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
                 try:
-                    process.wait(float(rng.uniform(0, 0.5)))  # the random moment
+                    if kills < KILLS:
+                        _wait_for_a_round(process, path / "run" / "metrics.jsonl")
+                        process.wait(float(rng.uniform(0, 0.5)))  # the random moment
                 except subprocess.TimeoutExpired:
                     process.kill()
                     kills += 1
-            stdout, stderr = process.communicate()
+                except BaseException:
+                    process.kill()
+                    raise
+                stdout, stderr = process.communicate()
             if process.returncode != -signal.SIGKILL:
                 break
             command = [sys.executable, "-m", "dncfl.launch", "run", "--resume", "run", "--json"]
@@ -166,13 +168,16 @@ def server_trial(seed: int) -> Trial:
         elif kills < KILLS:
             complaint = f"the run was over after {kills} of {KILLS} kills"
         else:
-            model = GlobalModel(config)
-            for _ in reference_rounds(config, model, over_channel(config)):
-                pass
-            same = json.loads(stdout)["model_sha256"] == model.sha256
+            same = json.loads(stdout)["model_sha256"] == _reference_hash(config, over_channel(config))
             complaint = "" if same else "the resumed run ends with another model than the reference"
     name = f"seed {seed}, {kills} kills"
     return Trial(f"kill the PS, {KILLS}×", name, not complaint, perf_counter() - started, 0, complaint)
+
+
+def _reference_hash(config: Config, communicate: Callable[[int], Communication]) -> str:
+    model = GlobalModel(config)
+    deque(reference_rounds(config, model, communicate), maxlen=0)
+    return model.sha256
 
 
 def _wait_for_a_round(process: subprocess.Popen[str], metrics: Path) -> None:

@@ -152,7 +152,15 @@ class Life:
         ensure_files(files_of_node(config.clients), f"a node among {config.clients}")
         code = network_code(config)
         num_symbols = SIDE_SYMBOLS + welcome.num_parameters
-        radio = Radio(code, channel(config), self._node, num_symbols, self._incarnation, config.rounds)
+        radio = Radio(
+            code,
+            channel(config),
+            self._node,
+            num_symbols,
+            self._incarnation,
+            last_round=config.rounds,
+            last_attempt=config.max_attempts,
+        )
         trainer = await self._in_thread(self._make_trainer, config, self._node)
         self._hear_server(welcome)
         self._peers.expect_frames_of(BYTES_OF_ESCAPE * num_symbols)
@@ -209,7 +217,7 @@ class Life:
         endpoint = member[1:]
 
         def mend() -> None:
-            if self._members.get(peer) == member:
+            if self._members.get(peer) == member and not self._leaving.is_set():
                 self._peers.connect(*endpoint, peer)
 
         self._peers.disconnect(*endpoint)

@@ -77,7 +77,8 @@ class LocalTrainer:
             )
         delta = to_vector(self._model) - theta
         trained = perf_counter()
-        refuse_unless_finite(named_tensors(self._model, delta), client=self._client, round=round, lr=self._config.lr)
+        named = named_tensors(self._model, delta)
+        refuse_unless_finite(named, loss, client=self._client, round=round, lr=self._config.lr)
         message, num_clipped = encode_update(self._config, self._client, delta, round, self._p, len(self.samples))
         return LocalUpdate(
             message=message,
@@ -88,9 +89,10 @@ class LocalTrainer:
         )
 
 
-def refuse_unless_finite(update: Mapping[str, Vector], *, client: int, round: int, lr: float) -> None:
-    """Raise UpdateRefused when Δθ, as named tensors, holds a value that is not finite."""
+def refuse_unless_finite(update: Mapping[str, Vector], loss: float, *, client: int, round: int, lr: float) -> None:
+    """Raise UpdateRefused when Δθ, as named tensors, or the loss of its training holds a value that is not finite."""
     bad = {name: int(count) for name, part in update.items() if (count := np.count_nonzero(~np.isfinite(part)))}
+    bad |= {} if np.isfinite(loss) else {"the loss": 1}
     if bad:
         listed = ", ".join(f"{count} in {name}" for name, count in bad.items())
         raise UpdateRefused(

@@ -89,7 +89,14 @@ class ServerProcess:
         self._protocol = ServerProtocol(config, code, model.rounds_done)
         self._code = code
         self._num_symbols = SIDE_SYMBOLS + model.num_parameters
-        self._radio = Radio(code, channel(config), config.clients, self._num_symbols, last_round=config.rounds)
+        self._radio = Radio(
+            code,
+            channel(config),
+            config.clients,
+            self._num_symbols,
+            last_round=config.rounds,
+            last_attempt=config.max_attempts,
+        )
         self._events: asyncio.Queue[events.Event] = asyncio.Queue()
         self._nodes_by_address: dict[bytes, int] = {}
         self._liveness = Liveness(config)

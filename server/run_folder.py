@@ -87,7 +87,7 @@ class RunFolder:
     def go_on(self, config: Config, rounds_done: int) -> None:
         """Let the run go on with `config`; what was recorded beyond its checkpoint is taken back. Raises StorageError."""
         with writing(f"the run folder {self.path}"):
-            kept = {name: _first_rounds(self.path / name, rounds_done).encode() for name in (METRICS, TRACE)}
+            kept = {name: _first_rounds(self.path / name, rounds_done) for name in (METRICS, TRACE)}
             for name, content in kept.items():
                 self._replace(name, content)
             self._replace(CONFIG, config.to_toml().encode())
@@ -123,7 +123,7 @@ class RunFolder:
 
     def _read_checkpoint(self) -> Checkpoint:
         if not (self.path / CHECKPOINT).exists():
-            if (self.path / METRICS).read_text().count("\n") > 1:  # a first round may have been recorded just before a crash
+            if (self.path / METRICS).read_bytes().count(b"\n") > 1:  # a first round may have been recorded just before a crash
                 raise StorageError(f"{self.path} holds rounds but no checkpoint: only what run and server wrote can go on")
             return Checkpoint(None, [])
         try:
@@ -163,16 +163,16 @@ class RunFolder:
             self._replace(SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
 
-def _first_rounds(path: Path, rounds_done: int) -> str:
+def _first_rounds(path: Path, rounds_done: int) -> bytes:
     """The lines of a file without those of later rounds, and without a last one that was cut off."""
     kept = []
-    for line in path.read_text().splitlines():
+    for line in path.read_bytes().splitlines():
         try:
             if json.loads(line)["round"] <= rounds_done:
-                kept.append(line + "\n")
-        except ValueError:
+                kept.append(line + b"\n")
+        except (ValueError, TypeError, KeyError):
             break
-    return "".join(kept)
+    return b"".join(kept)
 
 
 def _new_name(config: Config) -> Path:

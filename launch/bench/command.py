@@ -6,10 +6,11 @@ from typing import Any
 
 from rich.console import Console
 
+from dncfl.common.storage import make_place
 from dncfl.launch.bench.coding import coding_figures
 from dncfl.launch.bench.report import as_json, print_figures
 from dncfl.launch.bench.rounds import round_figures
-from dncfl.launch.bench.scale import Size, sizes, write_sizes
+from dncfl.launch.bench.scale import PICTURE, TABLE, Size, sizes, write_sizes
 from dncfl.launch.bench.start import start_figures
 from dncfl.launch.bench.timing import Figure
 from dncfl.launch.bench.training import training_figures
@@ -32,7 +33,8 @@ def measure(part: str, seconds: float, rounds: int, data_root: str | None) -> di
 
 
 def measure_scale(folder: Path, rounds: int) -> None:
-    """Measure rounds of growing size, print them and write them to a folder."""
+    """Measure rounds of growing size, print them and write them to a folder. Raises StorageError."""
+    make_place(folder, [TABLE, PICTURE])
     console, found = Console(stderr=True), list[Size]()
     console.print("  nodes  parameters  early stop   seconds   MB a round  MB memory  files at PS  threads", soft_wrap=True)
     for size in sizes(rounds):

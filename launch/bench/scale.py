@@ -10,12 +10,14 @@ from statistics import median
 import numpy as np
 
 from dncfl.common.config import load_config
+from dncfl.common.storage import writing
 from dncfl.launch.bench.coding import OUTAGE, SMALL
 from dncfl.launch.bench.rounds import WARM_UP, untrained_rounds
 from dncfl.launch.bench.start import family, memory_of_family
 
 CLIENTS = (4, 8, 16, 32, 64)
 PARAMETERS = (10_000, 100_000, 1_000_000, 10_000_000)
+TABLE, PICTURE = "scale.csv", "scale.png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +80,16 @@ def exponent(found: Sequence[Size], variable: str, quantity: str) -> float:
 
 
 def write_sizes(folder: Path, found: Sequence[Size]) -> None:
-    """scale.csv and scale.png in a folder."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
+    """scale.csv and scale.png in a folder. Raises StorageError."""
+    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, LogFormatter, NullLocator
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "scale.csv").open("w", newline="") as file:
+    with writing(f"the table {folder / TABLE}"), (folder / TABLE).open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(asdict(found[0])))
         writer.writeheader()
         writer.writerows(asdict(size) for size in found)
-    figure, axes = plt.subplots(2, 3, figsize=(12, 6.5), layout="constrained")
+    figure = Figure(figsize=(12, 6.5), layout="constrained")
+    axes = figure.subplots(2, 3)
     for row, (variable, label) in enumerate((("clients", "nodes M, at d = 21,840"), ("parameters", "parameters d, at M = 10"))):
         chosen = [size for size in found if (size.parameters == SMALL) == (variable == "clients")]
         for axis, (quantity, title) in zip(
@@ -109,5 +108,5 @@ def write_sizes(folder: Path, found: Sequence[Size]) -> None:
                 ticks(LogFormatter(minor_thresholds=(1, 0.4)))
             axis.grid(alpha=0.3, which="both")
             axis.legend(title="of the last three", fontsize=8, title_fontsize=8)
-    figure.savefig(folder / "scale.png", dpi=110)
-    plt.close(figure)
+    with writing(f"the picture {folder / PICTURE}"):
+        figure.savefig(folder / PICTURE, dpi=110)

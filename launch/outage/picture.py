@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,7 +24,6 @@ LINES = 6
 
 def draw(path: Path, points: Sequence[Point]) -> None:
     """Draw figures to a file. Raises OSError."""
-    matplotlib.use("agg")
     network = points[0].network
     figure = Figure(figsize=(14, 4.6), layout="constrained")
     figure.suptitle(f"{describe(network)}, one attempt")

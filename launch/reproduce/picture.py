@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +19,6 @@ TITLES = {2: "i.i.d. data", 3: "one or five classes per client"}
 
 def draw_figure(folder: Path, figure: int, reproductions: Sequence[Reproduction], what: str) -> list[Path]:
     """Draw one figure as PNG and PDF; `what` says in a few words what was run. Raises StorageError."""
-    matplotlib.use("agg")
     picture = Figure(figsize=(13, 5.6), layout="constrained")
     picture.suptitle(f"Fig. {figure} of the letter, {TITLES[figure]}: {what}, {_num_runs(reproductions)} of each curve")
     known, anonymous = picture.subplots(1, 2, sharey=True)

@@ -1,6 +1,8 @@
 """One run of a sweep over sockets."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dncfl.common.faults import FaultInjector
 from dncfl.common.limits import ensure_files, files_of_launcher
@@ -11,6 +13,7 @@ from dncfl.launch.local import LocalNodes
 from dncfl.launch.serving import serve_nodes
 from dncfl.launch.sweep.kept_model import KeptModel
 from dncfl.launch.sweep.standing import Standing
+from dncfl.server.files import FAULTS
 from dncfl.server.observer import Observer
 from dncfl.server.process import ServerProcess
 from dncfl.server.records import RoundRecord
@@ -31,6 +34,8 @@ def run_over_sockets(standing: Standing) -> None:
     if model.rounds_done == config.rounds:
         return
     nodes = LocalNodes(config, "error")
-    faults = FaultInjector([fault for fault in config.faults if fault.node is None], None)
-    server = ServerProcess(config, model, record_round, Observer(), faults=faults)
-    run_until_signal(serve_nodes(server, nodes), signals=())
+    with TemporaryDirectory() as folder:
+        fault_log = Path(folder) / FAULTS
+        faults = FaultInjector([fault for fault in config.faults if fault.node is None], fault_log)
+        server = ServerProcess(config, model, record_round, Observer(), faults=faults)
+        run_until_signal(serve_nodes(server, nodes, fault_log), signals=())

@@ -127,7 +127,6 @@ def _ensure_labels(table: pl.DataFrame, option: str, names: Sequence[str]) -> No
 
 
 def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, each_run: bool) -> Figure:
-    matplotlib.use("agg")
     outside = len(drawn) > 6
     figure = Figure(figsize=(9.5 if outside else 7.5, 4.8), layout="constrained")
     axes = figure.subplots()

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -26,7 +25,6 @@ def rounds_drawn(asked: Theory) -> list[int]:
 
 def draw(path: Path, asked: Theory) -> None:
     """Draw it to a file. Raises OSError."""
-    matplotlib.use("agg")
     figure = Figure(figsize=(13, 4.6), layout="constrained")
     figure.suptitle(f"{asked.num_clients} nodes, $P_e$ = {asked.pe:.4g}, q = {asked.q:.3g}")
     bound, participants = figure.subplots(1, 2)

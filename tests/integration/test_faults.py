@@ -55,6 +55,13 @@ def test_a_node_that_is_killed_and_started_again_counts_again(tmp_path: Path) ->
     assert all("2" in link for link in result["lost_links"])
 
 
+def test_each_kill_lasts_as_long_as_it_says(tmp_path: Path) -> None:
+    _run(tmp_path, "--rounds", 80, "--fault", "kill:2:2:before-training:0.2", "--fault", "kill:2:70:before-training")
+    recovered = _recovered(tmp_path)
+    assert 2 in recovered[68]
+    assert not any(2 in nodes for nodes in recovered[69:])
+
+
 def test_a_stopped_node_is_left_behind_and_comes_back(tmp_path: Path) -> None:
     """Stopped for 4 s, of which 2 are patience; the slow rounds of others leave it the time to come back."""
     slow = ["--fault", "slow:0:3:before-training", "--local-epochs", 12]

@@ -128,6 +128,8 @@ def test_factors_and_payloads_must_fit() -> None:
     payloads = _payloads(np.ones((3, 4), dtype=np.int64), 257)
     with pytest.raises(ValueError, match=r"factors \(1, 2\) do not fit 3 payloads"):
         PrimeField(257).combine(np.ones((1, 2), dtype=np.uint16), payloads)
+    with pytest.raises(ValueError, match=r"factors \(1, 0\) do not fit 0 payloads"):
+        PrimeField(257).combine(np.ones((1, 0), dtype=np.uint16), [])
     with pytest.raises(ValueError, match=r"payloads of \[4, 5\] symbols"):
         PrimeField(257).combine(np.ones((1, 2), dtype=np.uint16), [payloads[0], Payload(np.zeros(5, dtype=np.uint8))])
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dncfl.common import wire
 from dncfl.common.channel import BernoulliChannel, Outcome, PerfectChannel
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import WireError
@@ -62,8 +63,22 @@ def test_what_the_channel_erases_is_erased_even_if_it_is_damaged() -> None:
 
 
 def test_rounds_that_the_run_does_not_have_are_refused() -> None:
-    with pytest.raises(WireError, match="round 4: there are 3"):
+    with pytest.raises(WireError, match="round 4, attempt 1: there are 3 rounds"):
         Radio(CODE, PerfectChannel(3), 3, 5, last_round=3).receive(_sent())
+
+
+def test_attempts_that_the_run_does_not_make_are_refused() -> None:
+    """A recorded trace, for one, holds nothing for them."""
+    again = [bytes(memoryview(frame).cast("B")) for frame in _radio(1).frames(4, 3, 2, [0, 1], PAYLOAD)]
+    with pytest.raises(WireError, match=r"attempt 3: .* rounds of up to 2 attempts"):
+        Radio(CODE, PerfectChannel(3), 3, 5, last_attempt=2).receive(again)
+
+
+def test_a_codeword_is_no_message_whatever_its_topic_says() -> None:
+    sent = _sent()
+    assert sent[0] == wire.TOPIC_CODEWORD
+    with pytest.raises(WireError, match="slot 2 under the topic"):
+        _radio(3).receive([wire.TOPIC_MESSAGE, *sent[1:]])
 
 
 def test_a_lie_passes_the_digest() -> None:
