@@ -43,13 +43,24 @@ class LinkTable(BaseModel):
     server: tuple[float, ...] = Field(description="M values: the link from node m to the PS")
 
 
+def _number_or_json(text: str) -> object:
+    """What a text says; raises ValueError for several numbers, None for what says nothing."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        if "," in text and "{" not in text:
+            raise ValueError("must be one number; for several, one after the other, there is dncfl sweep") from None
+        return None
+
+
 def _link_value(value: object) -> object:
     """A number or a table of numbers, also from the text of a command line."""
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
-            value = None
+        value = _number_or_json(value)
     if isinstance(value, LinkTable) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         if isinstance(value, float) and not np.isfinite(value):
             raise ValueError("must be a finite number")
@@ -289,7 +300,12 @@ def load_config(path: Path | None, overrides: Mapping[str, object]) -> Config:
     try:
         return Config.model_validate(kept | dict(overrides))
     except pydantic.ValidationError as error:
-        raise ConfigError("\n".join(_explain(detail) for detail in error.errors() if _is_cause(detail))) from None
+        mistakes = []
+        for detail in error.errors():
+            if _is_cause(detail):
+                where = f"{path}: " if path is not None and detail["loc"][0] not in overrides else ""
+                mistakes.append(where + _explain(detail))
+        raise ConfigError("\n".join(mistakes)) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:

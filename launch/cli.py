@@ -10,6 +10,7 @@ import click  # parses the command line, and proposes the option that was meant
 
 from dncfl import __version__
 from dncfl.common.config import MAX_CLIENTS, Config, load_config
+from dncfl.common.errors import StorageError
 from dncfl.common.faults import parse_faults
 from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
@@ -29,12 +30,21 @@ MAY_CHANGE = (
 """Settings that a resumed run may have others of: they do not decide what its rounds compute."""
 
 
-log_level_option = click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="warning",
-    show_default=True,
-    help="how much to log on stderr",
+class NodeNumber(click.IntRange):
+    """A node's number; by its name an error says what was meant."""
+
+    name = "node number"
+
+
+log_level_option, log_level_of_node_option = (
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default=default,
+        show_default=True,
+        help="how much to log on stderr",
+    )
+    for default in ("warning", "info")
 )
 resume_option = click.option(
     "--resume",
@@ -102,7 +112,7 @@ def server(
 
 
 @cli.command()
-@click.argument("number", type=click.IntRange(0, MAX_CLIENTS - 1))
+@click.argument("number", type=NodeNumber(0, MAX_CLIENTS - 1))
 @click.option("--server", "address", default="127.0.0.1:5555", show_default=True, help="HOST:PORT of the PS")
 @click.option("--host", help="address of this machine that the PS and the other nodes reach")
 @click.option("--port", type=click.IntRange(1, 65535), help="port to be heard at; a free one unless given")
@@ -119,7 +129,7 @@ def server(
 )
 @click.option("--fault", metavar="FAULT", multiple=True, help="faults on purpose, for tests: KIND:WHO:ROUND:POINT[:SECONDS]")
 @security_options
-@log_level_option
+@log_level_of_node_option
 def node(
     number: int,
     address: str,
@@ -171,7 +181,7 @@ def simulate(config_file: Path | None, engine: str, log_level: str, **options: o
 @log_level_option
 def replay(run_folder: Path, log_level: str, **options: object) -> None:
     """Recompute the model of a recorded RUN from its trace, and compare the two."""
-    config = _prepare(run_folder / CONFIG, options, log_level)
+    config = _prepare(_config_in(run_folder), options, log_level)
     with gone_at_signal():
         from dncfl.launch.simulate import replay_run
 
@@ -237,7 +247,14 @@ def _config_of(config_file: Path | None, resume: Path | None, options: Mapping[s
     if changed := [name for name, value in options.items() if value not in (None, ()) and name not in MAY_CHANGE]:
         allowed = ", ".join("--" + name.replace("_", "-") for name in MAY_CHANGE).replace("faults", "fault")
         raise click.UsageError(f"--{changed[0].replace('_', '-')} would change the run that is resumed; allowed are {allowed}")
-    return resume / CONFIG
+    return _config_in(resume)
+
+
+def _config_in(run_folder: Path) -> Path:
+    """The configuration of a recorded run. Raises StorageError where there is none."""
+    if not (run_folder / CONFIG).is_file():
+        raise StorageError(f"{run_folder} is no run folder: there is no {run_folder / CONFIG}")
+    return run_folder / CONFIG
 
 
 def _prepare(config_file: Path | None, options: Mapping[str, object], log_level: str) -> Config:
@@ -266,6 +283,8 @@ def _report(config: Config, summary: Mapping[str, Any]) -> None:
         f"nodes per round  {summary['mean_recovered']:.2f} of {config.clients} recovered, "
         f"{summary['mean_direct']:.2f} heard directly"
     )
+    if lost := (transmissions := summary["transmissions"])["lost"]:
+        print(f"lost             {lost} of {transmissions['sent']} transmissions, on {len(summary['lost_links'])} links")
     if slots := summary["relay_slots"] + summary["relay_slots_saved"]:
         saved = f", {summary['bytes_saved'] / 1e6:.1f} MB of codewords saved" if summary["bytes_saved"] else ""
         print(f"relay slots      {summary['relay_slots']} of {slots} used{saved}")

@@ -6,7 +6,8 @@ from rich.console import Console  # tables, colours and live lines on any termin
 from rich.status import Status
 
 from dncfl.common.config import Config
-from dncfl.server.observer import Observer
+from dncfl.common.words import nodes_in_words
+from dncfl.server.observer import Observer, Progress
 from dncfl.server.records import RoundRecord
 
 LEGEND = "nodes: D heard directly, r recovered through relays, - not recovered"
@@ -42,11 +43,16 @@ class Display(Observer):
 
     def waiting(self, missing: tuple[int, ...]) -> None:
         if missing:
-            self.now(f"waiting for {_nodes(missing)}")
+            self.now(f"waiting for {nodes_in_words(missing)}")
 
-    def communicating(self, round: int, attempt: int, slots_over: int, num_slots: int) -> None:
-        again = "" if attempt == 1 else f", attempt {attempt}"
-        self.now(f"round {round}/{self._config.rounds}{again}: {slots_over} of {num_slots} transmissions")
+    def communicating(self, progress: Progress) -> None:
+        again = "" if progress.attempt == 1 else f", attempt {progress.attempt}"
+        waiting = f", waiting for {nodes_in_words(progress.awaited)}" if progress.awaited else ""
+        slots = f"{progress.slots_over} of {progress.num_slots} transmissions{waiting}"
+        self.now(f"round {progress.round}/{self._config.rounds}{again}: {slots}")
+
+    def notice(self, text: str) -> None:
+        self.announce(text)
 
     def warning(self, text: str) -> None:
         self.announce(f"warning: {text}")
@@ -85,7 +91,3 @@ def _who(record: RoundRecord, num_clients: int) -> str:
         "D" if m in record.direct and m in record.recovered else "r" if m in record.recovered else "-"
         for m in range(num_clients)
     )
-
-
-def _nodes(numbers: tuple[int, ...]) -> str:
-    return ("node " if len(numbers) == 1 else "nodes ") + ", ".join(map(str, numbers))

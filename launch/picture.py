@@ -1,6 +1,7 @@
 """A run as a picture: accuracy and |W| by round, and the measured outage of every link."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,8 @@ def draw_run(folder: Path, records: Sequence[RoundRecord], title: str) -> Path:
     rounds = [record.round for record in records]
     _draw_accuracy(accuracy, rounds, [100 * record.accuracy for record in records])
     _draw_recovered(recovered, records, num_clients)
-    _draw_outage(links, measured_outage(attempts), sum(record.transmissions["lost"] for record in records))
+    counts: Counter[str] = sum((Counter(record.transmissions) for record in records), Counter())
+    _draw_outage(links, measured_outage(attempts), counts)
     with writing(f"the picture {folder / PICTURE}"):
         figure.savefig(folder / PICTURE, dpi=110)
     return folder / PICTURE
@@ -52,8 +54,13 @@ def measured_outage(attempts: Sequence[AttemptTrace]) -> NDArray[np.float64]:
 def _draw_accuracy(axes: Axes, rounds: list[int], accuracy: list[float]) -> None:
     axes.plot(rounds, accuracy, marker="o", markersize=4)
     axes.set(title="Test accuracy", xlabel="round", ylabel="accuracy (%)", ylim=(0, 100))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _number_rounds(axes, rounds)
     axes.grid(alpha=0.3)
+
+
+def _number_rounds(axes: Axes, rounds: Sequence[int]) -> None:
+    axes.set_xlim(rounds[0] - 0.6, rounds[-1] + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _draw_recovered(axes: Axes, records: Sequence[RoundRecord], num_clients: int) -> None:
@@ -64,15 +71,17 @@ def _draw_recovered(axes: Axes, records: Sequence[RoundRecord], num_clients: int
     axes.bar(rounds, relayed, bottom=direct, label="recovered through relays", color="tab:orange")
     axes.axhline(num_clients, color="black", linewidth=0.8, linestyle="--")
     axes.set(title="|W|: nodes that count", xlabel="round", ylabel="nodes", ylim=(0, num_clients * 1.25))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _number_rounds(axes, rounds)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="upper center", ncols=2, fontsize="small", frameon=False)
 
 
-def _draw_outage(axes: Axes, outage: NDArray[np.float64], num_lost: int) -> None:
+def _draw_outage(axes: Axes, outage: NDArray[np.float64], counts: Mapping[str, int]) -> None:
     num_clients, measured = len(outage), outage[np.isfinite(outage)]
     darkest = max(0.4, measured.max(initial=0.0))
-    mean = f"mean {measured.mean():.3f}" if measured.size else "nothing came"
-    lost = f"; {num_lost} lost" if num_lost else ""
+    came = counts["erased"] + counts["delivered"]
+    mean = f"mean {counts['erased'] / came:.3f}" if came else "nothing came"
+    lost = f"; {counts['lost']} lost" if counts["lost"] else ""
     image = axes.imshow(outage, cmap="YlGnBu", vmin=0, vmax=darkest, aspect="auto")
     axes.axvline(num_clients - 0.5, color="white", linewidth=3)
     axes.set(title=f"Measured outage ({mean}{lost})", xlabel="to", ylabel="from node")

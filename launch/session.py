@@ -101,7 +101,8 @@ class Session:
         except DncflError as error:
             self.display.warning(str(error))
         rounds = "round is" if len(self.records) == 1 else "rounds are"
-        self.display.announce(f"{len(self.records)} finished {rounds} in {self.folder.path}")
+        again = f"; go on with: dncfl {self._command} --resume {self.folder.path}" if self.folder.can_go_on else ""
+        self.display.announce(f"{len(self.records)} finished {rounds} in {self.folder.path}{again}")
 
     def _finish(self, stopped_by: str | None) -> dict[str, Any]:
         config = self.config

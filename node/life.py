@@ -67,6 +67,7 @@ class Life:
         self._settings = settings
         self._make_trainer = make_trainer
         self._node = settings.node
+        self._server = (settings.server_host, settings.server_port)
         self._incarnation = 1 + randbelow(2**62)
         self._last_heard = monotonic()
         self._control_headers: asyncio.Queue[tuple[wire.FromServer, list[Buffer]]] = asyncio.Queue()
@@ -93,7 +94,7 @@ class Life:
             self._control, self._downlink = Socket(context, zmq.DEALER, security), Socket(context, zmq.SUB, security)
             self._uplink, self._peers = Socket(context, zmq.XPUB, security), Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTING_ID, f"{self._node}.{self._incarnation}".encode())
-            self._control.connect(self._settings.server_host, self._settings.server_port, wire.SERVER_NAME)
+            self._control.connect(*self._server, wire.SERVER_NAME)
             with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
                 try:
                     await self._tell_failures()
@@ -117,13 +118,16 @@ class Life:
         await self._faults.meet("before-join", 0)
         host = self._settings.host or _address_towards(self._settings.server_host)
         with self._uplink.reserve(host, self._settings.port) as reserved:
+            log.info("node %d asks the PS at %s:%d to join", self._node, *self._server)
             join = wire.Join(node=self._node, incarnation=self._incarnation, host=host, port=reserved.getsockname()[1])
             try:
                 async with asyncio.timeout(self._settings.patience):
                     welcome, config = await run_beside(self._welcome(), self._ask_to_join(join))
             except TimeoutError:
-                where = f"{self._settings.server_host}:{self._settings.server_port}"
-                raise NetworkError(f"the PS at {where} does not answer within {self._settings.patience:g} s") from None
+                host, port = self._server
+                raise NetworkError(f"the PS at {host}:{port} does not answer within {self._settings.patience:g} s") from None
+            run = f"{config.rounds} rounds of {config.method} on {config.dataset}, {config.clients} nodes"
+            log.info("node %d takes part in a run of %s", self._node, run)
             await run_beside(self._serve(welcome, config, reserved), self._keep_alive(config))
 
     async def _ask_to_join(self, join: wire.Join) -> None:
@@ -193,6 +197,7 @@ class Life:
         while True:
             header, _ = await self._control_headers.get()
             if isinstance(header, wire.Stop):
+                log.info("node %d leaves: %s", self._node, header.reason)
                 return
             if not isinstance(header, wire.Peers) or header.edition <= self._edition:
                 continue  # the PS says again what a broken connection may have lost
@@ -306,7 +311,9 @@ class Life:
         return await self._in_thread(code.codewords, self._node, messages, slots)
 
     def _report(self, action: protocol.Report) -> wire.Report:
-        update = action.update
+        update, place = action.update, f"round {action.round}, attempt {action.attempt}"
+        num_heard = action.heard.count(Outcome.DELIVERED)
+        log.info("node %d, %s: trained in %.2f s, heard %d nodes", self._node, place, update.train_seconds, num_heard)
         return wire.Report(
             node=self._node,
             round=action.round,

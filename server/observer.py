@@ -1,6 +1,21 @@
 """Who watches a run."""
 
+from dataclasses import dataclass
+
 from dncfl.server.records import RoundRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where an attempt stands."""
+
+    round: int
+    attempt: int
+    slots_over: int
+    """of all nodes' open slots"""
+    num_slots: int
+    awaited: frozenset[int]
+    """the nodes that something is awaited from"""
 
 
 class Observer:
@@ -9,11 +24,14 @@ class Observer:
     def waiting(self, missing: tuple[int, ...]) -> None:
         """These nodes are not ready yet."""
 
-    def communicating(self, round: int, attempt: int, slots_over: int, num_slots: int) -> None:
-        """An attempt goes on, and so many of all nodes' slots are over."""
+    def communicating(self, progress: Progress) -> None:
+        """An attempt goes on."""
 
     def round_done(self, record: RoundRecord) -> None:
         """A round is recorded."""
+
+    def notice(self, text: str) -> None:
+        """Something worth a line, which is no trouble."""
 
     def warning(self, text: str) -> None:
         """Something went wrong, and the run goes on."""

@@ -38,6 +38,7 @@ from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
+from dncfl.common.words import nodes_in_words
 from dncfl.server import actions, events
 from dncfl.server.aggregation import proves_itself
 from dncfl.server.global_model import Model
@@ -101,6 +102,7 @@ class ServerProcess:
         self._nodes_by_address: dict[bytes, int] = {}
         self._liveness = Liveness(config)
         self._connected: set[tuple[str, int]] = set()
+        self._gone: set[int] = set()
         self._last_event = monotonic()
         self._peers_now: wire.Peers | None = None
         self._leaving = threading.Event()
@@ -184,7 +186,7 @@ class ServerProcess:
             if self._protocol.state in (State.JOINING, State.CONNECTING):
                 self._observer.waiting(self._protocol.missing)
             elif self._protocol.state is State.COLLECTING:
-                self._observer.communicating(*self._protocol.progress)
+                self._observer.communicating(self._protocol.progress)
 
     async def _perform(self, action: actions.Action) -> None:
         match action:
@@ -194,12 +196,16 @@ class ServerProcess:
                 welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
                 self._send(address, welcome, self._config.to_json().encode())
                 log.info("node %d has joined", node)
+                if node in self._gone:
+                    self._gone.discard(node)
+                    self._observer.notice(f"node {node} is here again")
             case actions.Refuse(address, reason):
                 log.warning("refused a node: %s", reason)
                 self._send(address, wire.Refused(reason=reason))
             case actions.Dismiss(node, member, reason):
                 self._nodes_by_address.pop(member.address, None)
                 self._liveness.leaves(node)
+                self._gone.add(node)
                 if member.endpoint in self._connected:
                     self._connected.remove(member.endpoint)
                     self._uplink.disconnect(*member.endpoint)
@@ -306,10 +312,8 @@ class ServerProcess:
 
     def _warn_of_suspects(self, round: int, verdict: Verdict) -> None:
         if verdict.suspects:
-            nodes = ", ".join(map(str, verdict.suspects))
-            self._observer.warning(
-                f"round {round}: wrong symbols of node {nodes}; {len(verdict.dropped)} equations are left out"
-            )
+            suspects = nodes_in_words(verdict.suspects)
+            self._observer.warning(f"round {round}: wrong symbols of {suspects}; {len(verdict.dropped)} equations are left out")
         elif verdict.contradiction:
             self._observer.warning(f"round {round}: somebody sent wrong symbols, and too little came to tell who")
 

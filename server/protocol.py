@@ -12,12 +12,13 @@ the run goes on. A node that is gone (`NodeGone`) is as in outage on all its lin
 new incarnation, at the beginning of a round; so may a node that is late. Below `min_nodes` the run ends.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from dncfl.common.config import Config
 from dncfl.common.errors import ProtocolError
 from dncfl.common.network_code import NetworkCode
+from dncfl.common.words import nodes_in_words
 from dncfl.server.actions import (
     Action,
     AskRelay,
@@ -52,6 +53,7 @@ from dncfl.server.events import (
     SlotOver,
     TrainingFailed,
 )
+from dncfl.server.observer import Progress
 from dncfl.server.policy import may_repeat, must_repeat, needs_relays
 
 
@@ -116,10 +118,16 @@ class ServerProtocol:
         return self.state, self._edition, now.round, now.attempt, now.last_open_slot, self._pressed
 
     @property
-    def progress(self) -> tuple[int, int, int, int]:
-        """Where communication stands: round, attempt, how many open slots of all nodes are over, of how many."""
+    def progress(self) -> Progress:
+        """Where communication stands."""
         now = self._collected
-        return now.round, now.attempt, now.num_over, len(self._active) * now.last_open_slot
+        return Progress(
+            round=now.round,
+            attempt=now.attempt,
+            slots_over=now.num_over,
+            num_slots=len(self._active) * now.last_open_slot,
+            awaited=self.awaited,
+        )
 
     def handle(self, event: Event) -> list[Action]:
         """The actions that an event leads to. Raises ProtocolError for one that cannot happen in this state."""
@@ -154,7 +162,7 @@ class ServerProtocol:
 
     def _stop_joining(self, event: Expired) -> list[Action]:
         missing = [m for m in self._expected if m not in self.members or not self.members[m].loaded]
-        return [Warn(f"the run starts without {_listed(missing)}, which did not come in time"), *self._begin()]
+        return [Warn(f"the run starts without {nodes_in_words(missing)}, which did not come in time"), *self._begin()]
 
     def _begin(self) -> list[Action]:
         """The next round, after introductions where the members have changed."""
@@ -203,7 +211,7 @@ class ServerProtocol:
             return [*dismissed, *gone]
         return [
             *dismissed,
-            Warn(f"the round starts though connections of {_listed(missing)} are missing"),
+            Warn(f"the round starts though connections of {nodes_in_words(missing)} are missing"),
             *self._start_round(),
         ]
 
@@ -281,8 +289,14 @@ class ServerProtocol:
         """Name the links between live stations that lost something, unless that is nothing new."""
         lost = self._collected.lost_links(self._active)
         new, self._lost_links = lost - self._lost_links, lost
-        links = ", ".join(f"node {m} → {f'node {k}' if k in self._nodes else 'PS'}" for m, k in sorted(new))
+        links = "; ".join(self._in_words(m, {k for sender, k in new if sender == m}) for m in sorted({m for m, _ in new}))
         return [Warn(f"round {self._collected.round}: lost on the way: {links}")] if new else []
+
+    def _in_words(self, sender: int, receivers: set[int]) -> str:
+        """The links of a sender."""
+        nodes = receivers & set(self._nodes)
+        ends = [*([nodes_in_words(nodes)] if nodes else []), *(["PS"] if receivers - nodes else [])]
+        return f"node {sender} → {', '.join(ends)}"
 
     def _go_on_without_late_ones(self, event: Expired) -> list[Action]:
         """First nobody waits for slot 1 any more; then what still has not come is lost, and who has not reported is out."""
@@ -293,7 +307,7 @@ class ServerProtocol:
             return [EndWaiting(now.round, now.attempt, tuple(sorted(self._introduced)))]
         self._silent |= self.awaited - without_report
         self._active -= without_report
-        out = f"{_listed(without_report)} did not report, and takes no further part in round {now.round}"
+        out = f"{nodes_in_words(without_report)} did not report, and takes no further part in round {now.round}"
         return [*([Warn(out)] if without_report else []), *self._close_when_complete()]
 
     def _fail_training(self, event: TrainingFailed) -> list[Action]:
@@ -358,11 +372,6 @@ class ServerProtocol:
         """Duplicates, and what belongs to a past round, attempt or life, change nothing."""
         self.num_stale += 1
         return []
-
-
-def _listed(nodes: Iterable[int]) -> str:
-    numbers = sorted(nodes)
-    return ("node " if len(numbers) == 1 else "nodes ") + ", ".join(map(str, numbers))
 
 
 _EVENTS_AT_ANY_TIME: Mapping[type[Event], Callable[..., list[Action]]] = {

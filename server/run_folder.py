@@ -100,6 +100,11 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether there is a place to go on from."""
+        return (self.path / CHECKPOINT).exists()
+
     def close(self) -> None:
         """Let others have the folder."""
         os.close(self._descriptor)

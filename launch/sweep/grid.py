@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -14,6 +15,9 @@ from dncfl.launch.sweep.runs import Label, Run
 
 CASE = "case"
 """The label that tells cases apart; a curve is called by its value alone."""
+
+PARTS = ("seeds", "axes", "cases")
+"""What a grid has beside settings."""
 
 MOST_RUNS, MOST_SEEDS = 100_000, 2**63 - 1
 MOST_MESSAGES, MOST_PLACES = 20, 10
@@ -50,7 +54,10 @@ def read_grid(path: Path) -> list[Run]:
 
 
 def _runs(fixed: dict[str, Any]) -> Iterator[Run]:
-    seeds, axes, cases = (fixed.pop(name, None) for name in ("seeds", "axes", "cases"))
+    seeds, axes, cases = (fixed.pop(name, None) for name in PARTS)
+    for name in fixed.keys() - Config.model_fields.keys():
+        if meant := get_close_matches(name, PARTS, n=1):
+            raise ConfigError(f"{name}: unknown in a grid; did you mean {meant[0]}?")
     numbers = _seeds(seeds)
     choices = {**_cases(cases), **_axes(axes)}
     _ensure_said_once(fixed, choices)

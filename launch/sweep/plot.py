@@ -72,6 +72,8 @@ def draw(
 
 def read_table(path: Path) -> pl.DataFrame:
     """The table in a .parquet or .csv file. Raises StorageError when it is none of a sweep."""
+    if not path.exists():
+        raise StorageError(f"there is no table {path}; a sweep has one as soon as a run of it is finished")
     try:
         table = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:

@@ -12,6 +12,7 @@ import pytest
 from tests.integration.processes import call, finish, start, summary, summary_here
 
 OPTIONS = ["--clients", 3, "--rounds", 2, "--local-epochs", 1]
+QUIET = ["--log-level", "warning"]
 
 
 def _server(tmp_path: Path, *options: object) -> tuple[subprocess.Popen[str], str]:
@@ -72,7 +73,7 @@ def test_perfect_links_lose_nothing_however_late_a_node_is(
 def test_nodes_that_do_not_fit_are_refused_and_the_run_goes_on(tmp_path: Path) -> None:
     server, address = _server(tmp_path)
     first = _node(0, address, tmp_path)
-    exit_code, _, stderr = call("node", 3, "--server", address, cwd=tmp_path)
+    exit_code, _, stderr = call("node", 3, "--server", address, *QUIET, cwd=tmp_path)
     assert (exit_code, stderr) == (5, "dncfl: the PS refused node 3: there is no node 3: the run has nodes 0..2\n")
     second, third = _node(1, address, tmp_path), _node(2, address, tmp_path)
     exit_code, _, stderr = finish(server)
@@ -117,7 +118,7 @@ def test_a_node_gives_up_on_a_silent_server(tmp_path: Path) -> None:
     exit_code, _, stderr = call("node", 300, "--server", "127.0.0.1:1", cwd=tmp_path)
     assert exit_code == 2
     assert "300 is not in the range 0<=x<=254" in stderr
-    exit_code, _, stderr = call("node", 0, "--server", "127.0.0.1:1", "--patience", 1, cwd=tmp_path)
+    exit_code, _, stderr = call("node", 0, "--server", "127.0.0.1:1", "--patience", 1, *QUIET, cwd=tmp_path)
     assert (exit_code, stderr) == (5, "dncfl: the PS at 127.0.0.1:1 does not answer within 1 s\n")
 
 
@@ -198,3 +199,17 @@ def test_an_occupied_port_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
     server.terminate()
     assert finish(server)[0] == 143
+
+
+def test_what_a_node_tells_of_a_run(tmp_path: Path) -> None:
+    server, address = _server(tmp_path, "--pe", 0)
+    nodes = [_node(number, address, tmp_path) for number in range(3)]
+    exit_code, stdout, stderr = finish(server)
+    assert exit_code == 0, stderr
+    assert "lost  " not in stdout
+    for number, node in enumerate(nodes):
+        exit_code, _, told = finish(node)
+        assert exit_code == 0
+        assert f"node {number} takes part in a run of 2 rounds of dnc on digits, 3 nodes" in told
+        assert len(re.findall(rf"node {number}, round [12], attempt 1: trained in [\d.]+ s, heard 2 nodes", told)) == 2
+        assert f"node {number} leaves: all rounds are done" in told

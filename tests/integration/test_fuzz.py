@@ -277,7 +277,7 @@ class Fuzzer:
     @property
     def _round(self) -> int:
         """The round that the PS is in."""
-        return self._server._protocol.progress[0]
+        return self._server._protocol.progress.round
 
     def _is_harmless_to_server(self, frames: Frames) -> bool:
         header = wire.decode(frames[1], wire.FROM_NODE)
@@ -310,7 +310,7 @@ class Fuzzer:
         member = self._server._protocol.members.get(header.sender)
         if member is None or header.incarnation != member.incarnation:
             return True
-        is_far = isinstance(target.owner, ServerProcess) and header.attempt > self._server._protocol.progress[1] + 1
+        is_far = isinstance(target.owner, ServerProcess) and header.attempt > self._server._protocol.progress.attempt + 1
         return header.round < self._round or header.round > self._config.rounds or is_far
 
 

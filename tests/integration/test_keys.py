@@ -30,6 +30,7 @@ from dncfl.server.records import RoundRecord
 from tests.integration.processes import call, finish, start, summary
 
 OPTIONS = ["--clients", 3, "--rounds", 2, "--local-epochs", 1, "--pe", 0.4]
+QUIET = ["--log-level", "warning"]
 SECONDS_TO_TELL = 10
 
 
@@ -84,7 +85,7 @@ def test_strangers_are_told_so_and_the_run_gives_the_model_it_gives_without_keys
     }
     for options, outcome in expected.items():
         started = time.monotonic()
-        exit_code, _, stderr = call("node", 0, "--server", address, *options, cwd=tmp_path)
+        exit_code, _, stderr = call("node", 0, "--server", address, *options, *QUIET, cwd=tmp_path)
         assert (exit_code, stderr.rstrip("\n")) == outcome
         assert time.monotonic() - started < SECONDS_TO_TELL
     nodes.append(start("node", 0, "--server", address, "--keys", folder, cwd=tmp_path))
@@ -97,7 +98,7 @@ def test_strangers_are_told_so_and_the_run_gives_the_model_it_gives_without_keys
 
 def test_a_node_with_keys_refuses_a_server_without(tmp_path: Path, folder: Path) -> None:
     server, address = _server(tmp_path)
-    exit_code, _, stderr = call("node", 0, "--server", address, "--keys", folder, cwd=tmp_path)
+    exit_code, _, stderr = call("node", 0, "--server", address, "--keys", folder, *QUIET, cwd=tmp_path)
     assert (exit_code, stderr) == (
         13,
         f"dncfl: {address} uses no keys, so that anybody may be there; start it with --keys\n",
@@ -107,7 +108,7 @@ def test_a_node_with_keys_refuses_a_server_without(tmp_path: Path, folder: Path)
 
 
 def test_a_node_with_keys_waits_for_a_server_that_is_not_there_yet(tmp_path: Path, folder: Path) -> None:
-    exit_code, _, stderr = call("node", 0, "--server", "127.0.0.1:1", "--keys", folder, "--patience", 6, cwd=tmp_path)
+    exit_code, _, stderr = call("node", 0, "--server", "127.0.0.1:1", "--keys", folder, "--patience", 6, *QUIET, cwd=tmp_path)
     assert (exit_code, stderr) == (5, "dncfl: the PS at 127.0.0.1:1 does not answer within 6 s\n")
 
 

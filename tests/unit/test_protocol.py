@@ -258,7 +258,7 @@ def test_the_server_counts_what_is_stale_and_goes_on() -> None:
     server = _begun(2, method="nonanonymous")
     slot = server_events.SlotOver(0, 1, 1, 1, Outcome.ERASED, (0,), None)
     assert server.handle(slot) == []
-    assert server.progress == (1, 1, 1, 2)
+    assert (server.progress.slots_over, server.progress.num_slots, server.progress.awaited) == (1, 2, frozenset({0, 1}))
     for stale in (
         slot,
         server_events.SlotOver(1, 2, 1, 1, Outcome.ERASED, (1,), None),
