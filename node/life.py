@@ -197,7 +197,7 @@ class Life:
         while True:
             header, _ = await self._control_headers.get()
             if isinstance(header, wire.Stop):
-                log.info("node %d leaves: %s", self._node, header.reason)
+                log.info("node %d leaves: %s; it has rejected %d frames", self._node, header.reason, self._num_rejected)
                 return
             if not isinstance(header, wire.Peers) or header.edition <= self._edition:
                 continue  # the PS says again what a broken connection may have lost

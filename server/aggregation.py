@@ -8,7 +8,7 @@ import numpy as np
 from dncfl.common.compiled import carray, compiled, pointer
 from dncfl.common.config import Config
 from dncfl.common.errors import ChecksumError
-from dncfl.common.message import QuantisedUpdate, decode_message
+from dncfl.common.message import QuantisedUpdate, decode_message, is_intact
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Quantiser
 from dncfl.common.tasks.model import Vector
@@ -57,11 +57,10 @@ def _average(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 def proves_itself(config: Config, payload: Payload, *, round: int, sender: int) -> bool:
     """Whether a payload is a message of `sender`, or its weighted sum, whichever the method aggregates."""
+    if config.method_traits.relays != "summed":
+        return is_intact(payload, round=round, sender=sender, num_levels=config.levels)
     try:
-        if config.method_traits.relays == "summed":
-            decode_sum(payload, round=round, sender=sender)
-        else:
-            decode_message(payload, round=round, sender=sender, num_levels=config.levels)
+        decode_sum(payload, round=round, sender=sender)
     except ChecksumError:
         return False
     return True

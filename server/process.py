@@ -1,27 +1,14 @@
-"""The PS process: the one owner of its sockets, tasks and clocks. What to do is decided in `dncfl.server.protocol`.
-
-Seconds of a round, which add up to `total`:
-
-    training   local training at the node whose training and quantising took longest
-    quantise   quantising and encoding at that node
-    network    all else between publishing θ and the last frame: downlink, slots, relaying, elimination, waiting
-    decode     solving for the messages that did not come directly, and checking all by what came beyond need
-    aggregate  from messages to the new θ
-    evaluate   testing the new θ
-"""
+"""The PS process: the one owner of its sockets, tasks and clocks. What to do is decided in `dncfl.server.protocol`."""
 
 import asyncio
 import logging
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
-from time import monotonic, perf_counter, sleep
+from time import monotonic, perf_counter
 from typing import TypeVar
 
-import numpy as np
 import zmq
 
 from dncfl.common import wire
@@ -29,31 +16,25 @@ from dncfl.common.config import Config
 from dncfl.common.errors import DncflError, NodeFailed, WireError
 from dncfl.common.faults import FaultInjector, seconds_of
 from dncfl.common.message import SIDE_SYMBOLS
-from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer, Payload
+from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
 from dncfl.common.security import NO_KEYS, Security
 from dncfl.common.sockets import Socket, queue_for
-from dncfl.common.tasks.model import Vector
-from dncfl.common.tasks.training import TrainingStopped
-from dncfl.common.trace import AttemptTrace
 from dncfl.common.words import nodes_in_words
 from dncfl.server import actions, events
-from dncfl.server.aggregation import proves_itself
+from dncfl.server.closing import RecordRound, RoundCloser
 from dncfl.server.global_model import Model
 from dncfl.server.liveness import Liveness
 from dncfl.server.observer import Observer
 from dncfl.server.protocol import ServerProtocol, State
-from dncfl.server.records import RoundRecord, attempt_figures, local_figures
-from dncfl.server.verification import Verdict, verify
+from dncfl.server.verification import Verdict
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-
-RecordRound = Callable[[RoundRecord, Sequence[AttemptTrace], Vector], None]
 
 WATCH_SECONDS = 0.25
 
@@ -79,14 +60,14 @@ class ServerProcess:
         security: Security = NO_KEYS,
         faults: FaultInjector | None = None,
     ) -> None:
-        """`record` stores a round and its θ, in a thread; the next round starts when it has returned."""
+        """`record` is called in a thread."""
         self._config = config
         self._model = model
-        self._record = record
         self._observer = observer
         self._security = security
         code = network_code(config)
         self._faults = faults or FaultInjector([], None)
+        self._closer = RoundCloser(config, code, model, record, self._faults)
         self._protocol = ServerProtocol(config, code, model.rounds_done)
         self._code = code
         self._num_symbols = SIDE_SYMBOLS + model.num_parameters
@@ -105,7 +86,6 @@ class ServerProcess:
         self._gone: set[int] = set()
         self._last_event = monotonic()
         self._peers_now: wire.Peers | None = None
-        self._leaving = threading.Event()
         self._bytes: dict[str, Counter[str]] = {"down": Counter(), "up": Counter(), "peers": Counter()}
         self._round_started = 0.0
         self._num_rejected = 0
@@ -141,7 +121,7 @@ class ServerProcess:
                 try:
                     yield control_port
                 finally:
-                    self._leaving.set()
+                    self._closer.leave()
 
     async def serve(self) -> None:
         """Serve until the last round is done. Whatever ends it, the nodes are told to stop.
@@ -239,14 +219,15 @@ class ServerProcess:
             case actions.CloseRound(round):
                 await self._meet_faults("before-decode", round)
                 collected = perf_counter()
-                verdict = await self._in_thread(self._decode, action)
+                verdict = await self._in_thread(self._closer.decode, action)
                 missing = set(action.decoder.recoverable()) - verdict.messages.keys()
                 if (missing or not verdict.settled) and not action.final:
                     self._events.put_nowait(events.RoundDoubted(round, verdict.settled))
                     return
                 self._warn_of_suspects(round, verdict)
                 traffic = self._traffic()  # here, since the event loop counts it
-                self._observer.round_done(await self._in_thread(self._close_round, action, verdict, collected, traffic))
+                times = (self._round_started, collected)
+                self._observer.round_done(await self._in_thread(self._closer.close, action, verdict, *times, traffic))
                 await self._meet_faults("after-checkpoint", round)
                 self._events.put_nowait(events.RoundClosed(round))
 
@@ -267,10 +248,6 @@ class ServerProcess:
     async def _meet_faults(self, point: str, round: int) -> None:
         for fault in self._faults.strike(point, round):
             await asyncio.sleep(seconds_of(fault))
-
-    def _meet_faults_here(self, point: str, round: int) -> None:
-        for fault in self._faults.strike(point, round):
-            sleep(seconds_of(fault))  # in the thread that closes the round
 
     def _introduce(self, edition: int, members: Mapping[int, actions.Member]) -> None:
         for node, member in members.items():
@@ -301,63 +278,12 @@ class ServerProcess:
             counts.clear()
         return traffic
 
-    def _decode(self, action: actions.CloseRound) -> Verdict:
-        """What can be trusted of what a round's equations determine, and who cannot; in a thread of its own."""
-
-        def proof(sender: int, payload: Payload) -> bool:
-            return proves_itself(self._config, payload, round=action.round, sender=sender)
-
-        rng = np.random.default_rng()  # no node can foresee its draws, and no result depends on them
-        return verify(action.decoder.equations, self._config.clients, self._code.p, proof, rng)
-
     def _warn_of_suspects(self, round: int, verdict: Verdict) -> None:
         if verdict.suspects:
             suspects = nodes_in_words(verdict.suspects)
             self._observer.warning(f"round {round}: wrong symbols of {suspects}; {len(verdict.dropped)} equations are left out")
         elif verdict.contradiction:
             self._observer.warning(f"round {round}: somebody sent wrong symbols, and too little came to tell who")
-
-    def _close_round(
-        self, action: actions.CloseRound, verdict: Verdict, collected: float, traffic: dict[str, dict[str, int]]
-    ) -> RoundRecord:
-        """Aggregate, evaluate and record, in a thread of its own."""
-        reports, messages = action.reports, verdict.messages
-        self._meet_faults_here("after-decode", action.round)
-        decoded = perf_counter()
-        step = self._model.step(messages, action.round, self._stop_when_leaving)
-        training, quantise = max(((r.train_seconds, r.encode_seconds) for r in reports), key=sum)
-        damaged = {equation.sender for equation in verdict.dropped if equation.slot == 1}
-        refused = tuple(z for z in action.decoder.recoverable() if z not in messages)
-        attempts = (*action.attempts[:-1], action.attempts[-1].model_copy(update={"refused": refused}))
-        record = RoundRecord(
-            round=action.round,
-            **asdict(step.test),
-            recovered=self._code.counted(messages, action.held),
-            direct=tuple(m for m in action.direct if m not in damaged),
-            rank=action.decoder.rank,
-            suspects=verdict.suspects,
-            num_dropped=len(verdict.dropped),
-            **local_figures(reports, self._model.num_parameters),
-            **attempt_figures(attempts, self._code, self._model.num_parameters),
-            bytes=traffic,
-            seconds={
-                "training": training,
-                "quantise": quantise,
-                "network": collected - self._round_started - training - quantise,
-                "decode": decoded - collected,
-                "aggregate": step.aggregate_seconds,
-                "evaluate": step.evaluate_seconds,
-                "total": perf_counter() - self._round_started,
-            },
-        )
-        self._meet_faults_here("before-checkpoint", action.round)
-        self._record(record, attempts, step.theta)
-        self._model.take(step, action.round)
-        return record
-
-    def _stop_when_leaving(self) -> None:
-        if self._leaving.is_set():
-            raise TrainingStopped
 
     def _take_control(self, frames: list[Buffer]) -> None:
         try:

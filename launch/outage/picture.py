@@ -52,7 +52,8 @@ def _draw_outage(axes: Axes, points: Sequence[Point], named: Sequence[float]) ->
     axes.plot(pe, pe, ":", marker="_", color="tab:red", label="direct transmission")
     found = fitted_slope(points)
     title = "one message is not recovered" + ("" if found is None else f": slope {found:.2f}")
-    axes.set(title=title, xlabel="outage probability of a link" + ("" if network.equal_links else " to the PS, mean"))
+    where = "" if network.equal_links else " to the PS, mean"
+    axes.set(title=title, xlabel=f"outage probability of a link{where}", ylabel="probability")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(named, [f"{value:.3g}" for value in named])

@@ -28,7 +28,7 @@ def draw_figure(folder: Path, figure: int, reproductions: Sequence[Reproduction]
         else:
             _draw_known(known, one)
     known.set(title="Who came is known: mean and standard deviation over the runs", ylabel="test accuracy (%)", ylim=(0, 100))
-    anonymous.set(title="Anonymous: every run thinly, their mean, and the mean of those that learn")
+    anonymous.set(title="Anonymous: each run thinly, their mean, mean of those that learn")
     for axes in (known, anonymous):
         axes.plot([], [], "o", color="gray", markersize=4, label="dots: the letter")
         axes.set(xlabel="round")

@@ -44,7 +44,7 @@ def _draw_bound(axes: Axes, asked: Theory) -> None:
     axes.axvspan(1, max(1, least), color="grey", alpha=0.2, linewidth=0, label="does not hold: I too large")
     axes.axvline(asked.rounds, color="grey", linestyle=":", label=f"T = {asked.rounds}")
     title = f"Theorem 1, I = {asked.learning.local_steps}: bound on the mean of ‖∇F‖²"
-    axes.set(title=title, xlabel="rounds T", xlim=(1, rounds[-1]))
+    axes.set(title=title, xlabel="rounds T", ylabel="bound", xlim=(1, rounds[-1]))
     axes.grid(alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
 
@@ -56,6 +56,6 @@ def _draw_participants(axes: Axes, asked: Theory) -> None:
     axes.plot(pe, [participants_bound(each, asked.num_clients) for each in q], "--", label="K*, its lower bound")
     axes.axvline(asked.pe, color="grey", linestyle=":", label=f"$P_e$ = {asked.pe:.4g}")
     title = f"Nodes that count, with q = $P_e^{{{2 * asked.num_clients - 1}}}$"
-    axes.set(title=title, xlabel="outage probability $P_e$ of a link", xlim=(0, 1), ylim=(0, None))
+    axes.set(title=title, xlabel="outage probability $P_e$ of a link", ylabel="nodes", xlim=(0, 1), ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left", fontsize="small")

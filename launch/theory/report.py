@@ -18,7 +18,8 @@ def as_text(asked: Theory) -> Iterator[str]:
     yield f"  {asked.q:<10.4g} outage q of a message, {source}"
     yield f"  {mean_participants(asked.q, asked.num_clients):<10.4g} K̄ = 1/E[1/|W|], exactly (Lemma 1)"
     yield f"  {participants:<10.4g} K*, at most K̄ (Lemma 1)"
-    yield f"Theorem 1, T = {rounds} rounds of I = {learning.local_steps} local steps"
+    steps = f"I = {learning.local_steps} local step{'s' * (learning.local_steps != 1)}"
+    yield f"Theorem 1, T = {rounds} rounds of {steps}, batches of {learning.batch_size}"
     yield f"  {step_size(learning, rounds, participants):<10.4g} step size η = (K*/TI)^(1/2) / 8L; the letter misprints it"
     yield from _condition(asked)
     yield "right-hand side, a bound on the mean of ‖∇F‖² over the rounds"

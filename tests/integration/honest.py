@@ -71,7 +71,7 @@ class HonestRun:
         self.run = Run(config)
         self.gates = Gates(2 * config.rounds, work)
         self.megabytes_grown = 0.0
-        model, record = self.run.server._model, self.run.server._record
+        model, record = self.run.server._model, self.run.server._closer._record
         assert isinstance(model, GlobalModel)
         self.model = model
 
@@ -79,7 +79,7 @@ class HonestRun:
             self.gates.wait()
             record(*arguments)
 
-        self.run.server._record = record_at_gate
+        self.run.server._closer._record = record_at_gate
 
     async def beside(self, harm: Callable[[int], Awaitable[None]]) -> None:
         """The whole run, and from its first training on the harm, which gets the port of the PS."""
