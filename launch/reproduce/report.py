@@ -30,6 +30,11 @@ COLUMNS = {
     "rms_collapsed": ("RMS collapsed", 13, ".2f"),
 }
 
+LEGEND = """\
+final, letter: test accuracy (%) after the last round, ours as a mean of the runs with its standard deviation ±
+RMS: distance of the mean from the letter's curve over all rounds, in points; to QFL: from our own QFL
+collapsed: runs that end with one answer for all images; learners, RMS collapsed: distance of the other runs, and of these"""
+
 
 def reproductions(curves: Sequence[Curve], table: pl.DataFrame) -> list[Reproduction]:
     """Our runs of each curve in the table of a sweep; curves without a run are left out."""
@@ -63,6 +68,7 @@ def print_distances(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         cells = ((row[name], width, form) for name, (_, width, form) in COLUMNS.items())
         click.echo("  ".join(f"{'-' if value is None else format(value, form):>{width}}" for value, width, form in cells))
+    click.echo(LEGEND)
 
 
 def _points(found: Sequence[Reproduction]) -> list[dict[str, Any]]:
