@@ -9,8 +9,8 @@ import click
 from dncfl.common.config import load_config
 from dncfl.common.running import gone_at_signal
 from dncfl.launch.reproduce.letter import FIGURES, Curve, all_curves
-from dncfl.launch.sweep.command import ensure_data, executor_on, on_option, refuse_failures, workers_option
 from dncfl.launch.sweep.engines import ENGINES
+from dncfl.launch.sweep.options import on_option, outcome_of, refuse_failures, workers_option
 from dncfl.launch.sweep.runs import Run
 
 if TYPE_CHECKING:
@@ -55,18 +55,10 @@ def reproduce(
     curves = [curve for curve in all_curves() if figure in ("all", f"fig{curve.figure}")]
     settings: dict[str, Any] = (QUICK if quick else LETTER) | {"device": device, "data_root": data_root}
     runs = _runs(curves, seeds or (QUICK_SEEDS if quick else SEEDS), settings)
-    ensure_data(runs)
     with gone_at_signal():
-        from rich.console import Console
-
         from dncfl.launch.reproduce.report import print_distances, reproductions, write_report
-        from dncfl.launch.sweep.carry_out import carry_out
-        from dncfl.launch.sweep.display import SweepDisplay
 
-    console = Console(stderr=True)
-    executor = executor_on(on, 1 if device == "cuda" and workers is None else workers, engine)
-    with SweepDisplay(console) as display:
-        outcome = carry_out(runs, out, engine, executor, display)
+    outcome = outcome_of(runs, out, engine, on, 1 if device == "cuda" and workers is None else workers)
     found: list[Reproduction] = [] if outcome.table is None else reproductions(curves, outcome.table)
     rows, files = write_report(out, found, f"{settings['dataset']}, {engine} engine")
     if json_output:

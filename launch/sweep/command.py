@@ -1,29 +1,17 @@
 """The commands that carry out sweeps and draw them."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dncfl.common.errors import ConfigError, RunsFailed
 from dncfl.common.running import gone_at_signal
 from dncfl.launch.sweep.engines import ENGINES
+from dncfl.launch.sweep.options import on_option, outcome_of, refuse_failures, workers_option
 
 if TYPE_CHECKING:
     from dncfl.launch.sweep.carry_out import Outcome
-    from dncfl.launch.sweep.jobs import Executor
-    from dncfl.launch.sweep.runs import Run
-
-
-workers_option = click.option(
-    "--workers", type=click.IntRange(1), help="jobs at a time; unless given as many as cores, or 1 where a run uses them all"
-)
-on_option = click.option(
-    "--on", metavar="cores|ray|ray:ADDRESS", default="cores", show_default=True,
-    help="where: the cores of this machine, a local Ray, or the Ray cluster at an address",
-)  # fmt: skip
 
 
 @click.command()
@@ -47,18 +35,9 @@ def sweep(grid: Path, out: Path, engine: str, workers: int | None, on: str, json
     goes on with a sweep that was interrupted, each run after its last whole round, and takes in a grid that was changed.
     """
     with gone_at_signal():
-        from rich.console import Console
-
-        from dncfl.launch.sweep.carry_out import carry_out
-        from dncfl.launch.sweep.display import SweepDisplay
         from dncfl.launch.sweep.grid import read_grid
 
-    runs = read_grid(grid)
-    executor = executor_on(on, workers, engine)
-    ensure_data(runs)
-    with SweepDisplay(Console(stderr=True)) as display:
-        outcome = carry_out(runs, out, engine, executor, display)
-    _report(outcome, out, json_output)
+    _report(outcome_of(read_grid(grid), out, engine, on, workers), out, json_output)
 
 
 @click.command()
@@ -83,34 +62,6 @@ def plot(table: Path, x: str, y: str, by: str | None, where: tuple[str, ...], ea
     click.echo(f"picture   {draw(table, x=x, y=y, by=names, where=where, each_run=each_run, out=out)}")
 
 
-def executor_on(on: str, workers: int | None, engine: str) -> "Executor":
-    """The executor that --on names. Raises ConfigError."""
-    place, colon, address = on.partition(":")
-    if place not in ("cores", "ray") or (place == "cores" and colon) or (colon and not address):
-        raise ConfigError(f"--on {on}: must be cores, ray or ray:ADDRESS")
-    if workers is None and not address:
-        workers = 1 if ENGINES[engine].uses_all_cores else len(os.sched_getaffinity(0))
-    if place == "ray":
-        from dncfl.launch.sweep.on_ray import OnRay
-
-        return OnRay(workers, address or None)
-    from dncfl.launch.sweep.on_cores import Cores
-
-    assert workers is not None
-    return Cores(workers)
-
-
-def ensure_data(runs: "list[Run]") -> None:
-    """Have the data sets at hand before anything runs. Raises DataError."""
-    needed = {(run.config.dataset, run.config.data_root) for run in runs}
-    if any(dataset != "digits" for dataset, _ in needed):
-        with gone_at_signal():
-            from dncfl.common.tasks.data import ensure_available
-
-        for dataset, root in needed:
-            ensure_available(dataset, root)
-
-
 def _report(outcome: "Outcome", out: Path, json_output: bool) -> None:
     """The outcome on stdout, as one JSON object or as a few lines. Raises RunsFailed where runs did."""
     table = None if outcome.table is None else str(out / "table.parquet")
@@ -128,11 +79,3 @@ def _report(outcome: "Outcome", out: Path, json_output: bool) -> None:
         if table is not None:
             click.echo(f"table     {table}   (and table.csv; dncfl plot {out} draws it)")
     refuse_failures(outcome, out)
-
-
-def refuse_failures(outcome: "Outcome", out: Path) -> None:
-    """Raise RunsFailed where runs did, each of which has been told."""
-    if outcome.failures:
-        num_failed = len(outcome.failures)
-        num_runs = outcome.num_before + outcome.num_computed + num_failed
-        raise RunsFailed(f"{num_failed} of {num_runs} runs failed, see {out / 'failures.jsonl'}; the same command tries again")
