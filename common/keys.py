@@ -27,6 +27,7 @@ from typing import Any, Self
 import tomli_w
 import zmq
 
+from dncfl.common import storage
 from dncfl.common.config import MAX_CLIENTS
 from dncfl.common.errors import ConfigError, StorageError
 from dncfl.common.wire import SERVER_NAME
@@ -70,12 +71,9 @@ class KeyList:
         """Write the list, in the place of one that is there. Raises StorageError."""
         nodes = {name: self.public[name] for name in self.nodes}
         entries: dict[str, object] = {"server": self.public[SERVER_NAME], "nodes": nodes}
-        path, unfinished = folder / KEY_LIST, folder / f"{KEY_LIST}.new"
-        try:
-            unfinished.write_text(tomli_w.dumps(entries))
-            unfinished.replace(path)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}") from None
+        path = folder / KEY_LIST
+        with storage.writing(f"the list of keys {path}"):
+            storage.replace(path, lambda aside: aside.write_text(tomli_w.dumps(entries)))
 
     @property
     def nodes(self) -> list[str]:
@@ -95,7 +93,7 @@ class KeyList:
 
 def title(name: str) -> str:
     """What a name stands for, in words."""
-    return "the server" if name == SERVER_NAME else f"node {name}"
+    return "the PS" if name == SERVER_NAME else f"node {name}"
 
 
 def secret_path(folder: Path, name: str) -> Path:
@@ -110,7 +108,7 @@ def new_folder(folder: Path, num_clients: int) -> None:
     except FileExistsError:
         raise ConfigError(f"{folder} exists already: must be a new folder; `dncfl keys add` adds to an old one") from None
     except OSError as error:
-        raise StorageError(f"cannot make {folder}: {error.strerror}") from None
+        raise StorageError(f"the folder {folder} cannot be written: {error.strerror}") from None
     names = [SERVER_NAME, *map(str, range(num_clients))]
     KeyList({name: _new_pair(folder, name) for name in names}).save(folder)
 
@@ -173,12 +171,9 @@ def _new_pair(folder: Path, name: str) -> str:
     """Make a key pair and write its secret where there is none yet; returns the public key. Raises StorageError."""
     public, secret = (key.decode() for key in zmq.curve_keypair())
     path = secret_path(folder, name)
-    try:
-        # Made by this very call, and never readable for others, not even for a moment.
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{secret}\n")
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from None
+    made_here = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # and never readable for others, not even for a moment
+    with storage.writing(f"the secret {path}"), os.fdopen(os.open(path, made_here, 0o600), "w") as file:
+        file.write(f"{secret}\n")
     return public
 
 

@@ -58,7 +58,7 @@ def keys_group() -> None:
 def new(folder: Path, clients: int) -> None:
     """Make FOLDER with a key pair for the PS and one for each of M nodes."""
     new_folder(folder, clients)
-    click.echo(f"{folder} has keys for the server and nodes 0..{clients - 1}")
+    click.echo(f"{folder} has keys for the PS and nodes 0..{clients - 1}")
     _explain()
 
 
@@ -85,4 +85,4 @@ def show(folder: Path) -> None:
 
 
 def _explain() -> None:
-    click.echo(f"a node's machine needs {KEY_LIST} and its node-N.secret, the server's {KEY_LIST} and server.secret; no others")
+    click.echo(f"a node's machine needs {KEY_LIST} and its node-N.secret, the PS's {KEY_LIST} and server.secret; no others")

@@ -56,7 +56,7 @@ def test_a_node_needs_the_list_and_its_own_secret_only(folder: Path, tmp_path: P
     for name in ("keys.toml", "node-1.secret"):
         (folder / name).rename(machine / name)
     assert Keys.load(machine, 1).name == "1"
-    with pytest.raises(ConfigError, match=r"cannot read .*server\.secret, the secret key of the server: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*server\.secret, the secret key of the PS: No such file"):
         Keys.load(machine, "ps")
 
 
@@ -103,11 +103,11 @@ def test_a_secret_that_others_may_use_is_refused(folder: Path, mode: int) -> Non
         (f'server = "{KEY}"', "and a table"),
         (f'server = "{KEY}"\nnodes = 3', "and a table"),
         (f'server = "{KEY}"\nother = 1\n[nodes]\n', "and nothing else"),
-        (f'server = "{KEY[:-1]}"\n[nodes]\n', r"the key of the server is '.{39}': must be 40 characters of Z85"),
+        (f'server = "{KEY[:-1]}"\n[nodes]\n', r"the key of the PS is '.{39}': must be 40 characters of Z85"),
         (f'server = "{KEY[:-1]}é"\n[nodes]\n', "must be 40 characters of Z85"),
-        ("server = 5\n[nodes]\n", "the key of the server is 5"),
+        ("server = 5\n[nodes]\n", "the key of the PS is 5"),
         (f'server = "{KEY}"\n[nodes]\n0 = "{"~" * 40}"', "the key of node 0 is '~+': must be"),
-        (f'server = "{KEY}"\n[nodes]\n0 = "{KEY}"', "the server and node 0 have the same key"),
+        (f'server = "{KEY}"\n[nodes]\n0 = "{KEY}"', "the PS and node 0 have the same key"),
         (f'server = "{KEY}"\n[nodes]\n01 = "{KEY}"', "there is no node '01': must be a number from 0 to 254"),
         (f'server = "{KEY}"\n[nodes]\n255 = "{KEY}"', "there is no node '255'"),
     ],
@@ -138,7 +138,7 @@ def test_what_is_missing_or_does_not_fit_is_named(folder: Path, tmp_path: Path) 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"cannot make .*: Not a directory"):
+    with pytest.raises(StorageError, match=r"the folder .* cannot be written: Not a directory"):
         new_folder(tmp_path / "file" / "keys", 2)
 
 
@@ -150,7 +150,7 @@ def test_the_commands(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         return result.output
 
-    assert "has keys for the server and nodes 0..1\n" in call("new", folder, "--clients", "2")
+    assert "has keys for the PS and nodes 0..1\n" in call("new", folder, "--clients", "2")
     assert f"node 7 now has the public key {KEY}\n" in call("add", folder, "7", "--public", KEY)
     listed = call("list", folder).splitlines()
     assert [line.split()[-1] for line in listed[:3]] == ["server.secret", "node-0.secret", "node-1.secret"]
