@@ -21,6 +21,9 @@ from dncfl.launch.sweep.jobs import LOOK_SECONDS, Job, Result, compute, failed
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Nothing is reported to Ray's makers, and devices are left as they are."""
 
+NO_TOKEN = "InvalidAuthToken"
+"""What Ray's own errors hold when a cluster wants a token. Ray sends none to an address that is given unless it is told to."""
+
 RETRIES = 2
 """How often a cluster computes a job again whose machine it lost; on this machine the job itself is more likely to blame."""
 
@@ -75,6 +78,8 @@ class OnRay:
                 self._ray.init(address=self._address, logging_level="error", log_to_driver=False, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().rpartition("\n")[2]  # above it may be the traceback of a process of Ray's
+            if NO_TOKEN in f"{error.__context__}":
+                reason = "it asks for a token; set RAY_AUTH_MODE=token where Ray knows it, or give it as RAY_AUTH_TOKEN, too"
             raise NetworkError(f"the Ray cluster at {self._address} cannot be joined: {reason}") from None
         try:
             yield

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -210,6 +211,22 @@ def test_where_no_cluster_answers(folder: Path, address: str, exit_code: int, me
     ended, stdout, stderr = call("sweep", "grid.toml", "--out", "a", "--on", f"ray:{address}", cwd=folder)
     assert (ended, stdout) == (exit_code, "")
     assert message in stderr
+
+
+def test_where_a_cluster_asks_for_a_token(folder: Path) -> None:
+    """Ray tells it in the error before the last, after 20 s; here a stand-in does."""
+    (folder / "ray.py").write_text(
+        "def init(**_):\n"
+        "    try:\n"
+        "        raise RuntimeError('InvalidAuthToken: Authentication token is missing or incorrect')\n"
+        "    except RuntimeError:\n"
+        "        raise ConnectionError('Failed to connect to Ray cluster')\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"ray:127.0.0.1:{server.getsockname()[1]}"
+        exit_code, stdout, stderr = call("sweep", "grid.toml", "--out", "a", "--on", address, cwd=folder)
+    assert (exit_code, stdout) == (5, "")
+    assert "cannot be joined: it asks for a token; set RAY_AUTH_MODE=token" in stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
