@@ -64,7 +64,7 @@ def test_each_kill_lasts_as_long_as_it_says(tmp_path: Path) -> None:
 
 def test_a_stopped_node_is_left_behind_and_comes_back(tmp_path: Path) -> None:
     """Stopped for 4 s, of which 2 are patience; the slow rounds of others leave it the time to come back."""
-    slow = ["--fault", "slow:0:3:before-training", "--local-epochs", 12]
+    slow = ["--fault", "slow:0:3:before-training", "--local-epochs", 3]
     _run(tmp_path, "--rounds", 8, *slow, "--fault", "stop:2:2:before-slot-1:4")
     recovered = _recovered(tmp_path)
     assert 2 not in recovered[1] + recovered[2]
