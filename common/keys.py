@@ -2,7 +2,7 @@
 
 A folder of keys holds
 
-    keys.toml        the list: the public key of the server and of every node that may take part
+    keys.toml        the list: the public key of the PS and of every node that may take part
     server.secret    the secret key of the PS, needed where `dncfl server` runs
     node-N.secret    the secret key of node N, needed where `dncfl node N` runs
 
@@ -102,13 +102,11 @@ def secret_path(folder: Path, name: str) -> Path:
 
 
 def new_folder(folder: Path, num_clients: int) -> None:
-    """Make a folder with keys for the server and its nodes. Raises ConfigError where there is one, StorageError."""
-    try:
+    """Make a folder with keys for the PS and its nodes. Raises ConfigError where there is one, StorageError."""
+    if folder.exists():
+        raise ConfigError(f"{folder} exists already: must be a new folder; `dncfl keys add` adds to an old one")
+    with storage.writing(f"the folder {folder}"):
         folder.mkdir(mode=0o700, parents=True)
-    except FileExistsError:
-        raise ConfigError(f"{folder} exists already: must be a new folder; `dncfl keys add` adds to an old one") from None
-    except OSError as error:
-        raise StorageError(f"the folder {folder} cannot be written: {error.strerror}") from None
     names = [SERVER_NAME, *map(str, range(num_clients))]
     KeyList({name: _new_pair(folder, name) for name in names}).save(folder)
 

@@ -65,7 +65,10 @@ def gone_at_signal() -> AbstractContextManager[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let SIGINT and SIGTERM wait until what belongs together is done; only in the main thread do they interrupt anything."""
+    """Let SIGINT and SIGTERM wait until what belongs together is done; where that fails, its error ends the work instead.
+
+    Only in the main thread do signals interrupt anything.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -283,8 +283,10 @@ def _report(config: Config, summary: Mapping[str, Any]) -> None:
         f"nodes per round  {summary['mean_recovered']:.2f} of {config.clients} recovered, "
         f"{summary['mean_direct']:.2f} heard directly"
     )
-    if lost := (transmissions := summary["transmissions"])["lost"]:
-        print(f"lost             {lost} of {transmissions['sent']} transmissions, on {len(summary['lost_links'])} links")
+    transmissions = summary["transmissions"]
+    if transmissions["lost"]:
+        where = f"{transmissions['sent']} transmissions, on {len(summary['lost_links'])} links"
+        print(f"lost             {transmissions['lost']} of {where}")
     if slots := summary["relay_slots"] + summary["relay_slots_saved"]:
         saved = f", {summary['bytes_saved'] / 1e6:.1f} MB of codewords saved" if summary["bytes_saved"] else ""
         print(f"relay slots      {summary['relay_slots']} of {slots} used{saved}")

@@ -59,6 +59,7 @@ class LocalNodes:
         self._context = multiprocessing.get_context("forkserver")
         self._processes: list[ForkServerProcess] = []
         self._settings: list[NodeSettings] = []
+        self._answered: set[Fault] = set()
         self._context.set_forkserver_preload([*PRELOADED, *PRELOADED_FOR[config.dataset], FROZEN])
         with one_thread_each(), ignoring_interrupts():
             ensure_running()
@@ -76,6 +77,7 @@ class LocalNodes:
                 fault_log=fault_log,
             )
             self._settings.append(settings)
+            self._answered.update(_kills(settings))  # those of before a resumed run
             self._processes.append(self._start(settings))
 
     def _start(self, settings: NodeSettings) -> ForkServerProcess:
@@ -91,7 +93,6 @@ class LocalNodes:
         A node that a fault kills for a time is started again.
         """
         loop = asyncio.get_running_loop()
-        answered: set[Fault] = set()
         ended: asyncio.Queue[int] = asyncio.Queue()
 
         def listen(node: int) -> None:
@@ -115,8 +116,8 @@ class LocalNodes:
                 process = self._processes[node]
                 process.join()
                 how = f"node {node} {_how(process.exitcode or 0)}"
-                killed_by = [fault for fault in _kills(self._settings[node]) if fault not in answered]
-                answered.update(killed_by)
+                killed_by = [fault for fault in _kills(self._settings[node]) if fault not in self._answered]
+                self._answered.update(killed_by)
                 if killed_by and killed_by[0].seconds is not None and process.exitcode == -signal.SIGKILL:
                     tell(node, how, for_good=False)
                     waiting.append(loop.call_later(killed_by[0].seconds, start_again, node))

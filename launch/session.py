@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -9,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from dncfl.common.config import Config
-from dncfl.common.errors import ConfigError, DncflError, StorageError
+from dncfl.common.errors import ConfigError, StorageError
 from dncfl.common.running import Interrupted
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
@@ -98,11 +99,16 @@ class Session:
         """Complete the folder of a run that ends early; what fails here must not hide why it ends."""
         try:
             self._finish(stopped_by)
-        except DncflError as error:
-            self.display.warning(str(error))
+            again = f"; {self._how_to_go_on()}" if self.folder.can_go_on else ""
+        except Exception as error:
+            self.display.warning(str(error) or type(error).__name__)
+            return
         rounds = "round is" if len(self.records) == 1 else "rounds are"
-        again = f"; go on with: dncfl {self._command} --resume {self.folder.path}" if self.folder.can_go_on else ""
         self.display.announce(f"{len(self.records)} finished {rounds} in {self.folder.path}{again}")
+
+    def _how_to_go_on(self) -> str:
+        options = " and the same --bind, --keys and --downlink-port" if self._command == "server" else ""
+        return f"go on with: dncfl {self._command} --resume {shlex.quote(str(self.folder.path))}{options}"
 
     def _finish(self, stopped_by: str | None) -> dict[str, Any]:
         config = self.config

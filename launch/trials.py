@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -152,14 +153,14 @@ def server_trial(seed: int) -> Trial:
                 try:
                     if kills < KILLS:
                         _wait_for_a_round(process, path / "run" / "metrics.jsonl")
-                        process.wait(float(rng.uniform(0, 0.5)))  # the random moment
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    kills += 1
+                        with suppress(subprocess.TimeoutExpired):
+                            process.wait(float(rng.uniform(0, 0.5)))  # the random moment
+                        kills += process.poll() is None
+                        process.kill()
+                    stdout, stderr = process.communicate()
                 except BaseException:
                     process.kill()
                     raise
-                stdout, stderr = process.communicate()
             if process.returncode != -signal.SIGKILL:
                 break
             command = [sys.executable, "-m", "dncfl.launch", "run", "--resume", "run", "--json"]

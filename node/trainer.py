@@ -96,7 +96,7 @@ def refuse_unless_finite(update: Mapping[str, Vector], loss: float, *, client: i
     if bad:
         listed = ", ".join(f"{count} in {name}" for name, count in bad.items())
         raise UpdateRefused(
-            f"the update of node {client} in round {round} holds NaN or infinite values ({listed}) and is not sent; "
+            f"what node {client} has trained in round {round} holds NaN or infinite values ({listed}) and is not sent; "
             f"a smaller --lr than {lr:g} may help"
         )
 

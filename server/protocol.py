@@ -142,8 +142,10 @@ class ServerProtocol:
         if event.node not in self._nodes:
             return [Refuse(event.address, f"there is no node {event.node}: the run has nodes 0..{len(self._nodes) - 1}")]
         if (member := self.members.get(event.node)) is not None:
-            if member.incarnation == event.incarnation:  # unless it has loaded, it may not have heard that it is welcome
-                return self._count_stale(event) if member.loaded else [Welcome(event.node, event.address)]
+            if (member.incarnation, member.address) == (event.incarnation, event.address) and not member.loaded:
+                return [Welcome(event.node, event.address)]  # it may not have heard the one before
+            if member.incarnation == event.incarnation:
+                return self._count_stale(event)
             host, port = member.endpoint
             return [Refuse(event.address, f"node {event.node} has joined already, from {host}:{port}")]
         self.members[event.node] = Member(event.incarnation, event.address, event.endpoint)
@@ -307,7 +309,7 @@ class ServerProtocol:
             return [EndWaiting(now.round, now.attempt, tuple(sorted(self._introduced)))]
         self._silent |= self.awaited - without_report
         self._active -= without_report
-        out = f"{nodes_in_words(without_report)} did not report, and takes no further part in round {now.round}"
+        out = f"{nodes_in_words(without_report)} did not report: no further part in round {now.round}"
         return [*([Warn(out)] if without_report else []), *self._close_when_complete()]
 
     def _fail_training(self, event: TrainingFailed) -> list[Action]:

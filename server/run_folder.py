@@ -135,7 +135,7 @@ class RunFolder:
             with safe_open(self.path / CHECKPOINT, framework="numpy") as file:
                 rounds_done = int(file.metadata()["round"])
                 theta: Vector = file.get_tensor("theta")
-            lines = (self.path / METRICS).read_text().splitlines()
+            lines = (self.path / METRICS).read_bytes().splitlines()
             records = [RoundRecord.of_dict(json.loads(line)) for line in lines[:rounds_done]]
             if len(records) < rounds_done:
                 raise ValueError(f"{METRICS} holds {len(records)} rounds of the {rounds_done} that are done")

@@ -24,6 +24,8 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 NO_TOKEN = "InvalidAuthToken"
 """What Ray's own errors hold when a cluster wants a token. Ray sends none to an address that is given unless it is told to."""
 
+HOW_TO_GIVE_IT = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN unless it is in ~/.ray/auth_token"
+
 RETRIES = 2
 """How often a cluster computes a job again whose machine it lost; on this machine the job itself is more likely to blame."""
 
@@ -76,10 +78,10 @@ class OnRay:
         try:
             with gone_at_signal():  # restores the handlers afterwards, in whose place Ray puts its own
                 self._ray.init(address=self._address, logging_level="error", log_to_driver=False, **options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
             reason = str(error).strip().rpartition("\n")[2]  # above it may be the traceback of a process of Ray's
             if NO_TOKEN in f"{error.__context__}":
-                reason = "it asks for a token; set RAY_AUTH_MODE=token where Ray knows it, or give it as RAY_AUTH_TOKEN, too"
+                reason = "it asks for a token, or for another one; " + HOW_TO_GIVE_IT
             raise NetworkError(f"the Ray cluster at {self._address} cannot be joined: {reason}") from None
         try:
             yield

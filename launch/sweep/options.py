@@ -29,7 +29,8 @@ on_option = click.option(
 def outcome_of(runs: Sequence[Run], out: Path, engine: str, on: str, workers: int | None) -> "Outcome":
     """Compute what is missing of these runs in a folder, by the executor that --on names, and show how it goes on.
 
-    Raises ConfigError for what --on cannot be, DataError where data are missing, StorageError for the folder.
+    Raises ConfigError for what --on cannot be, NetworkError for a cluster that cannot be joined, DataError where data are
+    missing, StorageError for the folder.
     """
     executor = _executor_on(on, workers, engine)
     _ensure_data(runs)

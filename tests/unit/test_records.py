@@ -152,14 +152,15 @@ def test_a_run_goes_on_after_its_last_checkpoint_and_takes_back_what_is_beyond(t
 
 
 @pytest.mark.parametrize("junk", [b"\xff\xfe\n", b"[3]\n", b'{"no": "round"}\n', b'{"round": "3"}\n'])
-def test_what_is_no_record_is_taken_back_too(tmp_path: Path, junk: bytes) -> None:
+@pytest.mark.parametrize("name", ["metrics.jsonl", "trace.jsonl"])
+def test_what_is_no_record_is_taken_back_too(tmp_path: Path, name: str, junk: bytes) -> None:
     config = _stopped_run(tmp_path / "run", 2)
-    whole = (tmp_path / "run" / "trace.jsonl").read_bytes()
-    (tmp_path / "run" / "trace.jsonl").write_bytes(whole + junk)
+    whole = (tmp_path / "run" / name).read_bytes()
+    (tmp_path / "run" / name).write_bytes(whole + junk)
     folder, _ = RunFolder.reopen(tmp_path / "run")
     folder.go_on(config, 2)
     folder.close()
-    assert (tmp_path / "run" / "trace.jsonl").read_bytes() == whole
+    assert (tmp_path / "run" / name).read_bytes() == whole
 
 
 def test_a_run_that_was_killed_in_its_first_round_begins_again(tmp_path: Path) -> None:

@@ -91,6 +91,14 @@ def test_what_a_broken_connection_has_lost_is_said_again(server: ServerProcess) 
         assert sent.count((b"first", peers)) == times
 
 
+def test_one_life_has_one_address(server: ServerProcess) -> None:
+    """A node's number and life under another address would be left behind when the node goes."""
+    _says(server, b"other", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))
+    assert _handle(server) == []
+    _says(server, b"other", wire.Alive())
+    assert server._control.headers[-1] == (b"other", wire.Rejoin())  # type: ignore[attr-defined]
+
+
 def test_one_address_is_one_node(server: ServerProcess) -> None:
     _says(server, b"first", wire.Join(node=1, incarnation=5, host="127.0.0.1", port=1))
     assert _handle(server) == []

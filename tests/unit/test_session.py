@@ -27,4 +27,6 @@ def test_a_folder_that_cannot_be_completed_does_not_hide_why_the_run_ended(
 
     with pytest.raises(NodeFailed, match="the real reason"):
         session.carry_out(work)
-    assert "run cannot be written" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "run cannot be written" in told
+    assert "finished round" not in told, "they are not there any more"
