@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from dncfl.common.config import Config
 from dncfl.common.errors import DncflError
-from dncfl.common.faults import Fault, faults_in
+from dncfl.common.fault_injection import faults_in
+from dncfl.common.faults import Fault
 from dncfl.common.running import Interrupted, run_until_signal
 from dncfl.node.settings import NodeSettings
 

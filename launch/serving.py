@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from dncfl.common.config import Config
-from dncfl.common.faults import FaultInjector
+from dncfl.common.fault_injection import FaultInjector
 from dncfl.common.limits import ensure_files, files_of_launcher, files_of_server
 from dncfl.common.running import run_beside, run_until_signal
 from dncfl.common.security import NO_KEYS, Security

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from time import perf_counter, sleep
 from typing import Any
 
-from dncfl.common.faults import SLOWER, Fault, FaultInjector, seconds_of
+from dncfl.common.fault_injection import FaultInjector
+from dncfl.common.faults import SLOWER, Fault, seconds_of
 from dncfl.common.payload import Payload
 from dncfl.common.radio import Radio
 from dncfl.node.settings import NodeSettings

@@ -24,7 +24,7 @@ from dncfl.common import wire
 from dncfl.common.channel import Outcome
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
-from dncfl.common.faults import Injected
+from dncfl.common.fault_injection import Injected
 from dncfl.common.limits import ensure_files, files_of_node
 from dncfl.common.message import SIDE_SYMBOLS, is_intact
 from dncfl.common.network_code import NetworkCode

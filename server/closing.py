@@ -18,7 +18,8 @@ from time import perf_counter, sleep
 import numpy as np
 
 from dncfl.common.config import Config
-from dncfl.common.faults import FaultInjector, seconds_of
+from dncfl.common.fault_injection import FaultInjector
+from dncfl.common.faults import seconds_of
 from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload
 from dncfl.common.tasks.model import Vector

@@ -14,7 +14,8 @@ import zmq
 from dncfl.common import wire
 from dncfl.common.config import Config
 from dncfl.common.errors import DncflError, NodeFailed, WireError
-from dncfl.common.faults import FaultInjector, seconds_of
+from dncfl.common.fault_injection import FaultInjector
+from dncfl.common.faults import seconds_of
 from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer
 from dncfl.common.radio import Radio

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dncfl.common.faults import FaultInjector
+from dncfl.common.fault_injection import FaultInjector
 from dncfl.common.limits import ensure_files, files_of_launcher
 from dncfl.common.running import run_until_signal
 from dncfl.common.tasks.model import Vector

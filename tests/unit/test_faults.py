@@ -7,7 +7,8 @@ import pytest
 
 from dncfl.common.config import load_config
 from dncfl.common.errors import ConfigError
-from dncfl.common.faults import Fault, FaultInjector, Injected, parse_faults
+from dncfl.common.fault_injection import FaultInjector, Injected
+from dncfl.common.faults import Fault, parse_faults
 
 TEXTS = ["kill:2:3:before-training", "stop:0:1:after-slot-12:30", "cut:1-2:5:before-slot-1:0.5", "kill:ps:7:after-checkpoint"]
 
