@@ -56,10 +56,17 @@ def test_a_node_that_is_killed_and_started_again_counts_again(tmp_path: Path) ->
 
 
 def test_each_kill_lasts_as_long_as_it_says(tmp_path: Path) -> None:
-    _run(tmp_path, "--rounds", 80, "--fault", "kill:2:2:before-training:0.2", "--fault", "kill:2:70:before-training")
+    """And a run that goes on, with its nodes anew, does not take an earlier kill for the one that strikes."""
+    kills = ["kill:2:2:before-training:0.2", "kill:2:30:before-training", "kill:2:45:before-training"]
+    summary("run", *OPTIONS, "--rounds", 40, *(x for kill in kills for x in ("--fault", kill)), "--out", "run", cwd=tmp_path)
+    summary("run", "--resume", "run", "--rounds", 60, cwd=tmp_path)
+    struck = [json.loads(line)["fault"] for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
+    assert struck == kills
     recovered = _recovered(tmp_path)
-    assert 2 in recovered[68]
-    assert not any(2 in nodes for nodes in recovered[69:])
+    assert 2 in recovered[28]
+    assert not any(2 in nodes for nodes in recovered[29:40])
+    assert 2 in recovered[43]
+    assert not any(2 in nodes for nodes in recovered[44:])
 
 
 def test_a_stopped_node_is_left_behind_and_comes_back(tmp_path: Path) -> None:
