@@ -329,7 +329,7 @@ def _explain(detail: Any) -> str:
     limits = detail.get("ctx", {})
     if detail["type"] == "extra_forbidden":
         names = [info.alias or name for name, info in Config.model_fields.items()]
-        close = difflib.get_close_matches(field, names, n=1)
+        close = difflib.get_close_matches(field, names, n=1, cutoff=0.7)
         return f"{field}: unknown setting; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(names)}")
     allowed = {
         "greater_than_equal": "at least {ge}",

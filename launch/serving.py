@@ -1,12 +1,14 @@
 """Commands with a PS: over nodes on this machine, or over nodes that are started by hand."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from dncfl.common.config import Config
-from dncfl.common.fault_injection import FaultInjector
+from dncfl.common.fault_injection import FaultInjector, faults_in
+from dncfl.common.faults import Fault
 from dncfl.common.limits import ensure_files, files_of_launcher, files_of_server
 from dncfl.common.running import run_beside, run_until_signal
 from dncfl.common.security import NO_KEYS, Security
@@ -33,7 +35,16 @@ def serve_locally(config: Config, nodes: LocalNodes, resumed: Path | None = None
             finally:
                 session.counts = server.counts
 
-        return session.carry_out(lambda: run_until_signal(work()))
+        summary = session.carry_out(lambda: run_until_signal(work()))
+        _warn_of_faults_to_come(session, config.faults)
+        return summary
+
+
+def _warn_of_faults_to_come(session: Session, faults: Sequence[Fault]) -> None:
+    """A fault at a point that never came makes no test."""
+    struck = faults_in(session.folder.path / FAULTS)
+    if missing := [str(fault) for fault in faults if str(fault) not in struck]:
+        session.display.warning(f"faults that have not struck: {', '.join(missing)}")
 
 
 def _server(config: Config, session: Session, display: Display, security: Security = NO_KEYS) -> ServerProcess:
@@ -73,4 +84,6 @@ def serve_by_hand(
                 finally:
                     session.counts = server.counts
 
-        return session.carry_out(lambda: run_until_signal(work()))
+        summary = session.carry_out(lambda: run_until_signal(work()))
+        _warn_of_faults_to_come(session, [fault for fault in config.faults if fault.node is None])
+        return summary

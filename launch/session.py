@@ -11,7 +11,7 @@ from typing import Any
 
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, StorageError
-from dncfl.common.running import Interrupted
+from dncfl.common.running import Interrupted, uninterrupted
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.display import Display
@@ -83,17 +83,21 @@ class Session:
         """
         try:
             if self.model.rounds_done < self.config.rounds:  # a run may have ended between its last round and its summary
-                work()
-            summary = self._finish(None)
+                self._do(work)
+            with uninterrupted():  # all rounds are done: a second later the folder is complete
+                return self._finish(None)
+        finally:
+            self.folder.close()
+
+    def _do(self, work: Callable[[], object]) -> None:
+        try:
+            work()
         except (Exception, Interrupted) as error:
             if self.records:
                 self._keep(str(error) or type(error).__name__)
             elif not self._resumed:
                 self.folder.discard()
             raise
-        finally:
-            self.folder.close()
-        return summary
 
     def _keep(self, stopped_by: str) -> None:
         """Complete the folder of a run that ends early; what fails here must not hide why it ends."""
@@ -107,8 +111,10 @@ class Session:
         self.display.announce(f"{len(self.records)} finished {rounds} in {self.folder.path}{again}")
 
     def _how_to_go_on(self) -> str:
-        options = " and the same --bind, --keys and --downlink-port" if self._command == "server" else ""
-        return f"go on with: dncfl {self._command} --resume {shlex.quote(str(self.folder.path))}{options}"
+        again = (
+            " with the same --bind, --keys and --downlink-port, and start the nodes again" if self._command == "server" else ""
+        )
+        return f"go on with: dncfl {self._command} --resume {shlex.quote(str(self.folder.path))}{again}"
 
     def _finish(self, stopped_by: str | None) -> dict[str, Any]:
         config = self.config

@@ -313,7 +313,7 @@ class Life:
     def _report(self, action: protocol.Report) -> wire.Report:
         update, place = action.update, f"round {action.round}, attempt {action.attempt}"
         num_heard = action.heard.count(Outcome.DELIVERED)
-        log.info("node %d, %s: trained in %.2f s, heard %d nodes", self._node, place, update.train_seconds, num_heard)
+        log.info("node %d, %s: trained in %.2f s, nodes heard: %d", self._node, place, update.train_seconds, num_heard)
         return wire.Report(
             node=self._node,
             round=action.round,

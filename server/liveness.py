@@ -84,7 +84,7 @@ class Liveness:
             elif signs.busy and now - signs.advanced > config.training_patience:
                 reason = f"it has made no progress for {config.training_patience:g} s"
             elif node in self._claims and now - self._claims[node][1] > PROBE_SECONDS:
-                reason = "another has taken its place, and it did not answer"
+                reason = "it does not answer, and another asks to take its place"
             if reason and not signs.given_up:
                 signs.given_up = True
                 gone.append((node, reason))

@@ -179,7 +179,7 @@ class ServerProcess:
                 log.info("node %d has joined", node)
                 if node in self._gone:
                     self._gone.discard(node)
-                    self._observer.notice(f"node {node} is here again")
+                    self._observer.notice(f"node {node} is here again, for the rounds to come")
             case actions.Refuse(address, reason):
                 log.warning("refused a node: %s", reason)
                 self._send(address, wire.Refused(reason=reason))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dncfl.common.running import Interrupted
 from dncfl.launch.sweep.jobs import Failed, Result
 from dncfl.launch.sweep.runs import Run
 
@@ -36,8 +37,12 @@ class SweepDisplay:
         self._progress.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._progress.stop()
+        if kind is Interrupted:
+            self.announce(
+                f"{self._num_ended} of {self._num_pending} runs are done now; the same command goes on with the others"
+            )
 
     def announce(self, text: str) -> None:
         """Print a line that stays."""

@@ -5,6 +5,9 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from dncfl.common.theory import least_rounds, mean_participants, most_local_steps, step_size
 from dncfl.launch.theory.asked import Theory
 
@@ -23,11 +26,17 @@ def as_text(asked: Theory) -> Iterator[str]:
     yield f"  {step_size(learning, rounds, participants):<10.4g} step size η = (K*/TI)^(1/2) / 8L; the letter misprints it"
     yield from _condition(asked)
     yield "right-hand side, a bound on the mean of ‖∇F‖² over the rounds"
+    constants = f"L = {learning.smoothness:g}, F(θ_0) - F* = {learning.gap:g}, σ² = {learning.gradient_variance:g}"
+    yield f"  for {constants}, D = {_listed(learning.dissimilarities)}, J = {_listed(learning.quantisation_errors)}"
     yield f"  {bound.start:<10.4g} from the start, F(θ_0) - F*"
     yield f"  {bound.quantisation:<10.4g} from the quantisation, J"
     yield f"  {bound.gradient_noise:<10.4g} from the gradient's noise, σ²/b"
     yield f"  {bound.dissimilarity:<10.4g} from the dissimilarity of the data, D"
     yield f"  {bound.total:<10.4g} in all"
+
+
+def _listed(values: ArrayLike) -> str:
+    return ", ".join(f"{value:g}" for value in np.ravel(values))
 
 
 def _condition(asked: Theory) -> Iterator[str]:

@@ -211,5 +211,5 @@ def test_what_a_node_tells_of_a_run(tmp_path: Path) -> None:
         exit_code, _, told = finish(node)
         assert exit_code == 0
         assert f"node {number} takes part in a run of 2 rounds of dnc on digits, 3 nodes" in told
-        assert len(re.findall(rf"node {number}, round [12], attempt 1: trained in [\d.]+ s, heard 2 nodes", told)) == 2
+        assert len(re.findall(rf"node {number}, round [12], attempt 1: trained in [\d.]+ s, nodes heard: 2", told)) == 2
         assert f"node {number} leaves: all rounds are done" in told

@@ -69,6 +69,15 @@ def test_each_kill_lasts_as_long_as_it_says(tmp_path: Path) -> None:
     assert not any(2 in nodes for nodes in recovered[44:])
 
 
+def test_a_fault_whose_point_never_comes_is_told(tmp_path: Path) -> None:
+    faults = ["--fault", "kill:1:5:before-training", "--fault", "delay:1:1:before-training:0.1"]
+    exit_code, _, stderr = call(
+        "run", "--clients", 2, "--rounds", 2, "--local-epochs", 1, *faults, "--out", "run", cwd=tmp_path
+    )
+    assert exit_code == 0
+    assert "warning: faults that have not struck: kill:1:5:before-training\n" in stderr
+
+
 def test_a_stopped_node_is_left_behind_and_comes_back(tmp_path: Path) -> None:
     """Stopped for 4 s, of which 2 are patience; the slow rounds of others leave it the time to come back."""
     slow = ["--fault", "slow:0:3:before-training", "--local-epochs", 3]

@@ -153,7 +153,7 @@ def test_a_node_that_never_sends_loses_its_transmissions_and_the_run_goes_on() -
             assert [row[2] for row in trace.slot1[:2]] == ["l", "l"]
             assert set(trace.relay[2]) <= {"l"}
             assert "l" not in trace.slot1[0][1] + trace.slot1[0][3] + trace.slot1[1][0] + trace.slot1[1][3]
-        assert any("node 2 did not report, and takes no further part in round 1" in warning for warning in run.warnings)
+        assert any("node 2 did not report: no further part in round 1" in warning for warning in run.warnings)
         await _nothing_left()
 
     asyncio.run(main())

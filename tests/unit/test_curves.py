@@ -124,7 +124,7 @@ def test_too_many_curves_to_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot be read as a table"):
+    with pytest.raises(StorageError, match="there is no table"):
         draw(tmp_path)
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(StorageError, match="is no table of a sweep: it has no column seed"):

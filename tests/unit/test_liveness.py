@@ -66,7 +66,7 @@ def test_who_answers_refutes_a_claim(liveness: Liveness) -> None:
 def test_who_does_not_answer_gives_way(liveness: Liveness) -> None:
     liveness.is_claimed(CLAIM, 1.0)
     assert liveness.gone(3.0) == []
-    assert liveness.gone(3.1) == [(1, "another has taken its place, and it did not answer")]
+    assert liveness.gone(3.1) == [(1, "it does not answer, and another asks to take its place")]
     assert liveness.won_claims(3.1) == [CLAIM]
     assert liveness.won_claims(9.0) == []
 
