@@ -111,10 +111,9 @@ class Session:
         self.display.announce(f"{len(self.records)} finished {rounds} in {self.folder.path}{again}")
 
     def _how_to_go_on(self) -> str:
-        again = (
-            " with the same --bind, --keys and --downlink-port, and start the nodes again" if self._command == "server" else ""
-        )
-        return f"go on with: dncfl {self._command} --resume {shlex.quote(str(self.folder.path))}{again}"
+        by_hand = " with the same --bind, --keys and --downlink-port, and start the nodes again"
+        again = f"dncfl {self._command} --resume {shlex.quote(str(self.folder.path))}"
+        return f"go on with: {again}{by_hand if self._command == 'server' else ''}"
 
     def _finish(self, stopped_by: str | None) -> dict[str, Any]:
         config = self.config
