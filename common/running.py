@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ class Interrupted(BaseException):
         self.exit_code = 128 + number
 
 
-async def run_beside(main: Coroutine[Any, Any, T], *helpers: Coroutine[Any, Any, None]) -> T:
+async def run_beside(main: Awaitable[T], *helpers: Coroutine[Any, Any, None]) -> T:
     """The result of `main`, with helpers that run as long as it does. The first exception of any of them ends all."""
     try:
         async with asyncio.TaskGroup() as tasks:

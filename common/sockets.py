@@ -8,8 +8,8 @@ import asyncio
 import logging
 import os
 import socket as system_sockets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 import zmq
 
 from dncfl.common.errors import AccessDenied, NetworkError
+from dncfl.common.greeting import mechanism_at
 from dncfl.common.handshakes import EVENTS, Handshakes
 from dncfl.common.payload import Buffer
+from dncfl.common.running import run_beside
 from dncfl.common.security import Context, RawSocket, Security
 
 log = logging.getLogger(__name__)
@@ -85,6 +87,7 @@ class Socket:
         self._is_control = kind == zmq.DEALER
         self._handshakes = Handshakes(uses_keys=security.uses_keys)
         self._monitor = _monitor(context, self._socket) if kind in (zmq.DEALER, zmq.SUB) else None
+        self._to_ask: asyncio.Queue[str] = asyncio.Queue()
         self._look: Callable[[], object] = lambda: None
 
     def set_option(self, option: int, value: int | bytes) -> None:
@@ -204,7 +207,7 @@ class Socket:
             loop.add_reader(socket.fileno(), drain, take_next)
             loop.call_soon(drain, take_next)
         try:
-            await ended
+            await run_beside(ended, self._ask_who_hangs_up())
         finally:
             self._look = lambda: None
             for socket in sources:
@@ -226,8 +229,24 @@ class Socket:
     def _take_handshake(self) -> None:
         """Look at what became of one handshake. Raises zmq.Again when there is none."""
         assert self._monitor is not None
+        frames = self._monitor.recv_multipart(_NOBLOCK)
+        with self._refusals():
+            if place := self._handshakes.take(frames, monotonic()):
+                self._to_ask.put_nowait(place)
+
+    async def _ask_who_hangs_up(self) -> None:
+        """Find out, one after the other, why the other sides at some places keep hanging up."""
+        while True:
+            place = await self._to_ask.get()
+            mechanism = await mechanism_at(*parse_address(place))
+            with self._refusals():
+                self._handshakes.judge(place, mechanism)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """A refusal ends a DEALER's reading, and is told by a SUB."""
         try:
-            self._handshakes.take(self._monitor.recv_multipart(_NOBLOCK), monotonic())
+            yield
         except AccessDenied as error:
             if self._is_control:
                 raise

@@ -146,7 +146,7 @@ def test_a_node_that_never_sends_loses_its_transmissions_and_the_run_goes_on() -
         run = Run(config)
         with run.server.listening("127.0.0.1") as port:
             nodes = (NodeProcess(_settings(m, port)).run() for m in (0, 1))
-            await run_beside(asyncio.gather(run.server.serve(), *nodes), mute(port))  # type: ignore[arg-type]
+            await run_beside(asyncio.gather(run.server.serve(), *nodes), mute(port))
         assert [set(record.recovered) for record in run.records] == [{0, 1}, {0, 1}]
         for trace in run.traces:
             assert trace.slot1[2] == "ll-l"

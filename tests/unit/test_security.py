@@ -9,6 +9,7 @@ import zmq
 
 from dncfl.common import sockets
 from dncfl.common.errors import AccessDenied, ConfigError
+from dncfl.common.handshakes import ENOUGH
 from dncfl.common.keys import new_folder
 from dncfl.common.payload import Buffer
 from dncfl.common.running import run_beside
@@ -90,6 +91,36 @@ def test_nobody_poses_as_a_node(folder: Path, monkeypatch: pytest.MonkeyPatch) -
                 assert messages.empty()
 
             await asyncio.wait_for(run_beside(all_heard(), ears.read(messages.put_nowait)), 30)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("mechanism", "reason"), [(b"NULL", "uses no keys"), (b"CURVE", "admits only those who have a key")])
+def test_who_always_hangs_up_first_is_asked_why(
+    folder: Path, mechanism: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before ZeroMQ has read what it wants, as happens where both sides refuse."""
+    monkeypatch.setattr("dncfl.common.handshakes.PATIENCE_SECONDS", 0.1)
+    signature, version = b"\xff\0\0\0\0\0\0\0\x01\x7f", b"\x03\x01"
+    hung_up: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.read(64)
+        if first == signature:  # ZeroMQ says the rest when it has ours
+            hung_up.append(first)
+        else:
+            writer.write(signature + version + mechanism.ljust(20, b"\0"))
+        writer.close()
+
+    async def main() -> None:
+        security: Security = Keys.load(folder, 0) if mechanism == b"NULL" else NO_KEYS
+        async with await asyncio.start_server(answer, HOST, 0) as server:
+            with security.context() as context:
+                node = Socket(context, zmq.DEALER, security)
+                node.connect(HOST, server.sockets[0].getsockname()[1], "ps")
+                with pytest.raises(AccessDenied, match=reason):
+                    await asyncio.wait_for(node.read(lambda _: None), 30)
+        assert len(hung_up) >= ENOUGH
 
     asyncio.run(main())
 
