@@ -210,12 +210,17 @@ def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Pa
     """
     if (part == "scale") != (out is not None):
         raise click.UsageError("scale needs --out FOLDER, and only scale takes it")
-    with gone_at_signal():
-        from dncfl.launch.bench.command import measure, measure_scale
-
     if out is not None:
+        with gone_at_signal():
+            from dncfl.launch.bench.scale import measure_scale
+
         measure_scale(out, rounds)
-    elif (figures := measure(part, seconds, rounds, data_root)) and json_output:
+        return
+    with gone_at_signal():
+        from dncfl.launch.bench.command import measure
+
+    figures = measure(part, seconds, rounds, data_root)
+    if json_output:
         print(json.dumps(figures))
 
 

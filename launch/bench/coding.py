@@ -13,14 +13,9 @@ from dncfl.common.errors import BenchmarkError
 from dncfl.common.field import PrimeField, determined
 from dncfl.common.kernels import Product
 from dncfl.common.payload import Payload, Symbols
+from dncfl.launch.bench.settings import LARGE, OUTAGE, SMALL
 from dncfl.launch.bench.timing import Figure, take_turns
 from dncfl.server.elimination import eliminate, find_determined
-
-SMALL, LARGE = 21_840, 11_200_000
-"""Parameters of the letter's model and of a ResNet-18."""
-
-OUTAGE = 0.19445
-"""P_e at SNR 3, R 0.6."""
 
 Columns = NDArray[np.intp]
 

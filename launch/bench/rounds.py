@@ -1,117 +1,19 @@
-"""Whole rounds without training: the real processes, sockets and protocol, with made-up updates and no test of the model."""
+"""Whole rounds against bare sockets and Flower, and the share that the network and the code have of a real round."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
 from statistics import median
-from time import perf_counter
 
 import numpy as np
 
-from dncfl.common.config import Config, load_config
+from dncfl.common.config import load_config
 from dncfl.common.errors import BenchmarkError
-from dncfl.common.payload import Payload
-from dncfl.common.running import run_until_signal
-from dncfl.common.scheme import network_code
-from dncfl.common.tasks.model import Vector
-from dncfl.common.tasks.training import Evaluation
-from dncfl.common.trace import AttemptTrace
-from dncfl.launch.bench.coding import LARGE, OUTAGE, SMALL
 from dncfl.launch.bench.flower import flower_rounds
 from dncfl.launch.bench.raw_round import raw_rounds
+from dncfl.launch.bench.settings import LARGE, OUTAGE, SMALL
 from dncfl.launch.bench.timing import Figure
-from dncfl.launch.local import LocalNodes
-from dncfl.launch.serving import serve_nodes
-from dncfl.node.trainer import LocalUpdate, MakeTrainer, encode_update, local_trainer
-from dncfl.server.aggregation import aggregate
-from dncfl.server.global_model import GlobalModel, Model, Step
-from dncfl.server.observer import Observer
-from dncfl.server.process import ServerProcess
-from dncfl.server.records import RoundRecord
-
-SPREAD = 0.03
-"""Standard deviation of made-up updates, well within the quantiser's bounds."""
-
-WARM_UP = 3
-"""Rounds at each start that are not counted: memory is touched for the first time."""
-
-
-class NoTraining:
-    """A trainer that has its update already; it is quantised and encoded each round, as a trained one is."""
-
-    def __init__(self, num_parameters: int, config: Config, client: int) -> None:
-        self._config = config
-        self._client = client
-        self._p = network_code(config).p
-        self._delta = np.random.default_rng(client).standard_normal(num_parameters, dtype=np.float32) * np.float32(SPREAD)
-
-    def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
-        started = perf_counter()
-        message, num_clipped = encode_update(self._config, self._client, self._delta, round, self._p, num_samples=1)
-        return LocalUpdate(
-            message=message,
-            train_loss=0.0,
-            num_clipped=num_clipped,
-            train_seconds=0.0,
-            encode_seconds=perf_counter() - started,
-        )
-
-
-class UntestedModel:
-    """θ that is averaged as in a run, but never tested."""
-
-    def __init__(self, config: Config, num_parameters: int) -> None:
-        self._config = config
-        self.theta: Vector = np.zeros(num_parameters, dtype=np.float32)
-        self.rounds_done = 0
-
-    def take(self, step: Step, round: int) -> None:
-        self.theta, self.rounds_done = step.theta, round
-
-    @property
-    def num_parameters(self) -> int:
-        return self.theta.size
-
-    def step(self, payloads: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
-        started = perf_counter()
-        theta = aggregate(self._config, self.theta, payloads, round)
-        untested = Evaluation(accuracy=0.0, loss=0.0, recall=())
-        return Step(theta=theta, test=untested, aggregate_seconds=perf_counter() - started, evaluate_seconds=0.0)
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """What rounds took, without the first ones, and the model that they ended with."""
-
-    seconds: list[float]
-    """from each round's end to the next one's"""
-    records: list[RoundRecord]
-    theta: Vector
-
-
-def untrained_rounds(config: Config, num_parameters: int, look: Callable[[], None] = lambda: None) -> Rounds:
-    """Rounds with made-up updates; `look` is called once, after the second round."""
-    return _rounds(config, UntestedModel(config, num_parameters), partial(NoTraining, num_parameters), look)
-
-
-def trained_rounds(config: Config) -> Rounds:
-    """Rounds as `dncfl run` has them, without a run folder."""
-    return _rounds(config, GlobalModel(config), local_trainer, lambda: None)
-
-
-def _rounds(config: Config, model: Model, make_trainer: MakeTrainer, look: Callable[[], None]) -> Rounds:
-    ends: list[float] = []
-    records: list[RoundRecord] = []
-
-    def record(round_record: RoundRecord, _attempts: Sequence[AttemptTrace], _theta: Vector) -> None:
-        ends.append(perf_counter())
-        records.append(round_record)
-        if len(records) == 2:
-            look()
-
-    server = ServerProcess(config, model, record, Observer())
-    run_until_signal(serve_nodes(server, LocalNodes(config, "warning", make_trainer)))
-    return Rounds(np.diff(ends[WARM_UP - 1 :]).tolist(), records[WARM_UP:], model.theta)
+from dncfl.launch.bench.untrained import WARM_UP, timed_rounds, untrained_rounds
+from dncfl.node.trainer import local_trainer
+from dncfl.server.global_model import GlobalModel
 
 
 def round_figures(rounds: int, mnist_root: str | None) -> Iterator[Figure]:
@@ -159,7 +61,7 @@ def _share(dataset: str, rounds: int, goal: float, data_root: str | None) -> Fig
     config = load_config(
         None, {"rounds": rounds + WARM_UP, "dataset": dataset, "pe": OUTAGE} | ({"data_root": data_root} if data_root else {})
     )
-    records = trained_rounds(config).records
+    records = timed_rounds(config, GlobalModel(config), local_trainer).records
     share = median(
         sum(record.seconds[phase] for phase in ("quantise", "network", "decode", "aggregate")) / record.seconds["total"]
         for record in records

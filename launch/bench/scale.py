@@ -8,12 +8,13 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from rich.console import Console
 
 from dncfl.common.config import load_config
-from dncfl.common.storage import writing
-from dncfl.launch.bench.coding import OUTAGE, SMALL
-from dncfl.launch.bench.rounds import WARM_UP, untrained_rounds
+from dncfl.common.storage import make_place, writing
+from dncfl.launch.bench.settings import OUTAGE, SMALL
 from dncfl.launch.bench.start import family, memory_of_family
+from dncfl.launch.bench.untrained import WARM_UP, untrained_rounds
 
 CLIENTS = (4, 8, 16, 32, 64)
 PARAMETERS = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -37,6 +38,23 @@ class Size:
     """open files and sockets at the PS"""
     threads: int
     """of all processes"""
+
+
+def measure_scale(folder: Path, rounds: int) -> None:
+    """Measure rounds of growing size, print them and write them to a folder. Raises StorageError."""
+    make_place(folder, [TABLE, PICTURE])
+    console, found = Console(stderr=True), list[Size]()
+    console.print("  nodes  parameters  early stop   seconds   MB a round  MB memory  files at PS  threads", soft_wrap=True)
+    for size in sizes(rounds):
+        found.append(size)
+        console.print(
+            f"{size.clients:>7} {size.parameters:>11,} {'yes' if size.early_stop else 'no':>11} {size.seconds:>9.4f} "
+            f"{size.megabytes:>12.2f} {size.memory:>10,.0f} {size.descriptors:>12} {size.threads:>8}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    write_sizes(folder, found)
+    console.print(f"written to {folder}", highlight=False)
 
 
 def sizes(rounds: int) -> Iterator[Size]:

@@ -13,13 +13,14 @@ from dncfl.launch.bench import coding
 from dncfl.launch.bench.coding import Candidate, coding_figures
 from dncfl.launch.bench.report import as_json
 from dncfl.launch.bench.scale import Size, exponent
+from dncfl.launch.bench.settings import SMALL
 from dncfl.launch.bench.timing import Figure, take_turns
 from tests.integration.processes import call
 
 
 def test_ours_is_ahead_in_coding() -> None:
     """About a third of what was measured at worst: a guard against a lost optimisation, not a measurement."""
-    encoding = {figure.name.strip(): figure.value for figure in coding._encoding(10, coding.SMALL, {}, seconds=1.0)}
+    encoding = {figure.name.strip(): figure.value for figure in coding._encoding(10, SMALL, {}, seconds=1.0)}
     assert _value(encoding["galois takes"]) > 3
     assert _value(encoding["numpy takes"]) > 1
     assert _value(encoding["with packing for the wire"]) < 4
@@ -31,7 +32,7 @@ ROUNDS = """
 from statistics import median
 from dncfl.common.config import load_config
 from dncfl.launch.bench.raw_round import raw_rounds
-from dncfl.launch.bench.rounds import untrained_rounds
+from dncfl.launch.bench.untrained import untrained_rounds
 
 config = load_config(None, {"rounds": 33})
 ours, raw = untrained_rounds(config, 21_840), raw_rounds(10, 21_840, 33)
@@ -71,6 +72,21 @@ def test_figures_say_whether_they_are_met() -> None:
     assert Figure("a", None, "x", at_least=1.0, note="not installed").met is None
     assert Figure("a", 2.0, "x").met is None
     assert as_json([Figure("a", 2.0, "x", at_least=3.0)])["figures"][0]["met"] is False
+
+
+NODE = """
+import sys
+import dncfl.launch.local, dncfl.node.process
+before = set(sys.modules)
+import dncfl.launch.bench.no_training
+print(*set(sys.modules) - before)
+"""
+
+
+def test_nodes_of_a_benchmark_import_what_other_nodes_do() -> None:
+    """Or their memory would not be that of a node."""
+    found = subprocess.run([sys.executable, "-c", NODE], capture_output=True, text=True, timeout=60, check=True)
+    assert set(found.stdout.split()) == {"dncfl.launch.bench", "dncfl.launch.bench.no_training"}
 
 
 def test_exponents_of_growth() -> None:

@@ -13,7 +13,8 @@ from functools import partial
 from dncfl.common.config import load_config
 from dncfl.common.faults import parse_faults
 from dncfl.common.running import run_until_signal
-from dncfl.launch.bench.rounds import NoTraining, UntestedModel
+from dncfl.launch.bench.no_training import NoTraining
+from dncfl.launch.bench.untrained import UntestedModel
 from dncfl.launch.local import LocalNodes
 from dncfl.launch.serving import serve_nodes
 from dncfl.server.observer import Observer

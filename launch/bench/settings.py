@@ -1,0 +1,7 @@
+"""Where the benchmarks measure."""
+
+SMALL, LARGE = 21_840, 11_200_000
+"""Parameters of the letter's model and of a ResNet-18."""
+
+OUTAGE = 0.19445
+"""P_e at SNR 3, R 0.6."""
