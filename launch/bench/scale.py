@@ -3,7 +3,9 @@
 import csv
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -58,13 +60,17 @@ def measure_scale(folder: Path, rounds: int) -> None:
 
 
 def sizes(rounds: int) -> Iterator[Size]:
-    """Rounds of growing M at the letter's d, then of growing d at M = 10, both schedules."""
-    for clients in CLIENTS:
-        for early_stop in (True, False):
-            yield _size(clients, SMALL, early_stop, rounds)
-    for parameters in PARAMETERS:
-        for early_stop in (True, False):
-            yield _size(10, parameters, early_stop, rounds if parameters < 10**6 else max(4, rounds // 5))
+    """Rounds of growing M at the letter's d, then of growing d at M = 10, both schedules, each in a process of its own.
+
+    What one size has left behind would count as memory of the next.
+    """
+    few = max(4, rounds // 5)
+    chosen = [(clients, SMALL, rounds) for clients in CLIENTS]
+    chosen += [(10, parameters, rounds if parameters < 10**6 else few) for parameters in PARAMETERS]
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
+        for clients, parameters, number in chosen:
+            for early_stop in (True, False):
+                yield processes.submit(_size, clients, parameters, early_stop, number).result()
 
 
 def _size(clients: int, parameters: int, early_stop: bool, rounds: int) -> Size:
