@@ -1,7 +1,6 @@
 """The command line: a group of commands, those with parts of their own in their own packages."""
 
 import json
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from dncfl import __version__
 from dncfl.common.config import MAX_CLIENTS, Config, load_config
 from dncfl.common.errors import StorageError
 from dncfl.common.faults import parse_faults
+from dncfl.common.log import log_to_stderr
 from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
 from dncfl.launch.keys import keys_group, node_security, security_options, server_security
@@ -140,7 +140,7 @@ def node(
     **settings: Any,
 ) -> None:
     """Run node NUMBER (from 0) of a run whose PS is started by `dncfl server`."""
-    _log_at(log_level)
+    log_to_stderr(log_level)
     host, port = parse_address(address)
     security = node_security(number, keys, insecure=insecure)
     with gone_at_signal():
@@ -264,7 +264,7 @@ def _config_in(run_folder: Path) -> Path:
 
 def _prepare(config_file: Path | None, options: Mapping[str, object], log_level: str) -> Config:
     """The checked configuration, with its data set at hand."""
-    _log_at(log_level)
+    log_to_stderr(log_level)
     config = load_config(config_file, {name: value for name, value in options.items() if value not in (None, ())})
     if config.dataset != "digits":
         with gone_at_signal():
@@ -272,10 +272,6 @@ def _prepare(config_file: Path | None, options: Mapping[str, object], log_level:
 
         ensure_available(config.dataset, config.data_root)
     return config
-
-
-def _log_at(level: str) -> None:
-    logging.basicConfig(level=level.upper(), format="%(levelname)s: %(message)s")
 
 
 def _report(config: Config, summary: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from dncfl.common.config import Config
 from dncfl.common.errors import DncflError
 from dncfl.common.fault_injection import faults_in
 from dncfl.common.faults import Fault
+from dncfl.common.log import log_to_stderr
 from dncfl.common.running import Interrupted, run_until_signal
 from dncfl.node.settings import NodeSettings
 
@@ -191,7 +192,7 @@ def _run_node(settings: NodeSettings, log_level: str, make_trainer: "MakeTrainer
     """The whole life of a node process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    logging.basicConfig(level=log_level.upper(), format="%(levelname)s: %(message)s")
+    log_to_stderr(log_level)
     try:
         run_until_signal(_until_launcher_ends(settings, make_trainer), [signal.SIGTERM])
     except Interrupted as interrupt:

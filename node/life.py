@@ -131,6 +131,9 @@ class Life:
             await run_beside(self._serve(welcome, config, reserved), self._keep_alive(config))
 
     async def _ask_to_join(self, join: wire.Join) -> None:
+        self._send(join)
+        await asyncio.sleep(JOIN_AGAIN_SECONDS)
+        log.info("no answer within %g s; asking again for %g s in all", JOIN_AGAIN_SECONDS, self._settings.patience)
         while True:
             self._send(join)
             await asyncio.sleep(JOIN_AGAIN_SECONDS)

@@ -67,12 +67,12 @@ def _pair(folder: Path, name: str) -> tuple[bytes, bytes]:
 
 
 def _turned_away(tmp_path: Path, address: str, *options: object) -> tuple[tuple[int, str], float]:
-    """How a node 0 that asks to join ends: its exit code with its last words, and the seconds since it asked."""
+    """How a node 0 that asks to join ends: its exit code with its last line, and the seconds since it asked."""
     with start("node", 0, "--server", address, *options, cwd=tmp_path) as process:
         read_until(process, "(asks) the PS")
         asked = time.monotonic()
         assert process.stderr is not None
-        words = process.stderr.read().rstrip("\n")
+        words = process.stderr.read().splitlines()[-1]
         return (process.wait(), words), time.monotonic() - asked
 
 
