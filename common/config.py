@@ -53,7 +53,9 @@ def _number_or_json(text: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError:
         if "," in text and "{" not in text:
-            raise ValueError("must be one number; for several, one after the other, there is dncfl sweep") from None
+            raise ValueError(
+                "must be one number; runs with several, one after the other, are what dncfl sweep is for"
+            ) from None
         return None
 
 

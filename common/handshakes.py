@@ -64,8 +64,12 @@ class Handshakes:
         """What the greeting of one that hung up says. Raises AccessDenied unless the reason may pass."""
         match self._uses_keys, mechanism:
             case True, "NULL":
-                raise AccessDenied(f"{place} uses no keys, so that anybody may be there; start it with --keys")
+                raise AccessDenied(
+                    f"{place} uses no keys, so that anybody may be there; give --keys there, or leave it out here"
+                )
+            case True, "CURVE":
+                raise AccessDenied(f"{place} has another key than the list of keys says here")
             case True, _:
-                raise AccessDenied(f"{place} has another key than the list of keys says here, or is not what is expected")
+                raise AccessDenied(f"{place} hangs up and says nothing that a PS or a node of dncfl would say")
             case False, "CURVE":
                 raise AccessDenied(f"{place} admits only those who have a key; give --keys FOLDER")

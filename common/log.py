@@ -1,4 +1,4 @@
-"""What processes log, as lines on stderr that look like those of the commands: plain, or after `warning: `."""
+"""What processes log, as lines on stderr that look like those of the commands, after the time."""
 
 import logging
 
@@ -7,10 +7,13 @@ def log_to_stderr(level: str) -> None:
     """Let this process log from a level on, as debug, info, warning or error."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.basicConfig(handlers=[handler])  # other packages have nothing to say but warnings
+    logging.getLogger("dncfl").setLevel(level.upper())
 
 
 class _Lines(logging.Formatter):
+    """The time, so that the lines of several machines can be compared, and the level unless it is info."""
+
     def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
-        return line if record.levelno == logging.INFO else f"{record.levelname.lower()}: {line}"
+        kind = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        return f"{self.formatTime(record, '%H:%M:%S')} {kind}{super().format(record)}"

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 DOMAIN = "dncfl"
 
+MOST_STRANGERS = 100
+"""Keys that are not in the list and are told, each once."""
+
 Context = zmq.Context[zmq.Socket[bytes]]
 RawSocket = zmq.Socket[bytes]
 
@@ -142,13 +145,17 @@ class Doorkeeper(ThreadAuthenticator):
     def __init__(self, context: Context, keys: Keys) -> None:
         super().__init__(context)
         self._names = {key.encode(): name for name, key in keys.listed.public.items() if name != keys.name}
+        self._strangers: set[bytes] = set()
         self.configure_curve_callback(DOMAIN, self)
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Whether a public key may enter."""
-        if key not in self._names:
-            log.info("a stranger was not admitted; its key is %s", key.decode())
-        return key in self._names
+        if key in self._names:
+            return True
+        if key not in self._strangers and len(self._strangers) < MOST_STRANGERS:
+            self._strangers.add(key)
+            log.warning("somebody was not admitted: no node of the list of keys has the key %s", key.decode())
+        return False
 
     def curve_user_id(self, client_public_key: bytes) -> str:
         return self._names[z85.encode(client_public_key)]

@@ -284,4 +284,4 @@ def parse_address(text: str) -> tuple[str, int]:
             return parts.hostname, parts.port
     except ValueError:
         pass
-    raise NetworkError(f"{text!r} is no address: must be host:port, as in 192.0.2.1:5555")
+    raise NetworkError(f"{text!r} is no address: must be host:port, as in 192.0.2.1:5555, with a port of at most 65535")

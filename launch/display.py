@@ -16,10 +16,11 @@ LEGEND = "nodes: D heard directly, r recovered through relays, - not recovered"
 class Display(Observer):
     """Prints to a console (stderr, so that stdout is left to --json); use it as a context."""
 
-    def __init__(self, config: Config, console: Console) -> None:
+    def __init__(self, config: Config, console: Console, *, tells_who_joins: bool = False) -> None:
         self._config = config
         self._console = console
         self._status: Status | None = Status("getting ready", console=console) if console.is_terminal else None
+        self._tells_who_joins = tells_who_joins
         self._started = perf_counter()
         self._headed = False
 
@@ -44,6 +45,10 @@ class Display(Observer):
     def waiting(self, missing: tuple[int, ...]) -> None:
         if missing:
             self.now(f"waiting for {nodes_in_words(missing)}")
+
+    def joined(self, node: int) -> None:
+        if self._tells_who_joins:
+            self.announce(f"node {node} has joined")
 
     def communicating(self, progress: Progress) -> None:
         again = "" if progress.attempt == 1 else f", attempt {progress.attempt}"

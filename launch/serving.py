@@ -70,7 +70,7 @@ def serve_by_hand(
 ) -> dict[str, Any]:
     """A PS at host:port; returns the summary of the run."""
     ensure_files(files_of_server(config.clients), f"a PS of {config.clients} nodes")
-    with Display(config, Console(stderr=True)) as display:
+    with Display(config, Console(stderr=True), tells_who_joins=True) as display:
         session = Session("server", config, display, resumed)
 
         async def work() -> None:

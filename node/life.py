@@ -81,6 +81,7 @@ class Life:
         self._edition = 0
         self._hearers: set[bytes] = set()
         self._num_rejected = 0
+        self._num_trained = 0
         self._faults = NodeFaults(settings, self._cut)
 
     async def run(self) -> None:
@@ -148,8 +149,10 @@ class Life:
         except pydantic.ValidationError as error:
             raise WireError(f"the PS sent no valid configuration: {error.errors()[0]['msg']}") from None
         if config.model not in ("paper-cnn", self._settings.model):
+            given = f", not {self._settings.model}" if self._settings.model else ""
             raise ConfigError(
-                f"the run trains the model {config.model}; start this node with --model {config.model} to allow its import"
+                f"the run trains the model {config.model}{given}; "
+                f"start this node with --model {config.model} to allow its import"
             )
         here = {name: getattr(self._settings, name) for name in ("data_root", "device", "trace")}
         return header, config.model_copy(update={name: value for name, value in here.items() if value is not None})
@@ -200,7 +203,13 @@ class Life:
         while True:
             header, _ = await self._control_headers.get()
             if isinstance(header, wire.Stop):
-                log.info("node %d leaves: %s; it has rejected %d frames", self._node, header.reason, self._num_rejected)
+                log.info(
+                    "node %d leaves: %s; it has trained in %d rounds and rejected %d frames",
+                    self._node,
+                    header.reason,
+                    self._num_trained,
+                    self._num_rejected,
+                )
                 return
             if not isinstance(header, wire.Peers) or header.edition <= self._edition:
                 continue  # the PS says again what a broken connection may have lost
@@ -285,6 +294,7 @@ class Life:
             await self._faults.meet("before-training", round)
             self._faults.begin_training()
             update = await self._in_thread(trainer.update, theta, round, before_step)
+            self._num_trained += 1
             await self._faults.meet("after-training", round)
             self._events.put_nowait(protocol.Trained(round, update))
         except TrainingStopped:

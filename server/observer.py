@@ -24,6 +24,9 @@ class Observer:
     def waiting(self, missing: tuple[int, ...]) -> None:
         """These nodes are not ready yet."""
 
+    def joined(self, node: int) -> None:
+        """A node that was not here before asks to take part, and is admitted."""
+
     def communicating(self, progress: Progress) -> None:
         """An attempt goes on."""
 

@@ -172,6 +172,7 @@ class ServerProcess:
     async def _perform(self, action: actions.Action) -> None:
         match action:
             case actions.Welcome(node, address):
+                is_new = address not in self._nodes_by_address  # or it has not heard the welcome before
                 self._nodes_by_address[address] = node
                 self._liveness.joins(node, monotonic())
                 welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
@@ -179,7 +180,9 @@ class ServerProcess:
                 log.info("node %d has joined", node)
                 if node in self._gone:
                     self._gone.discard(node)
-                    self._observer.notice(f"node {node} is here again, for the rounds to come")
+                    self._observer.notice(f"node {node} is here again, and takes part once it has loaded its data")
+                elif is_new:
+                    self._observer.joined(node)
             case actions.Refuse(address, reason):
                 log.warning("refused a node: %s", reason)
                 self._send(address, wire.Refused(reason=reason))
@@ -190,7 +193,7 @@ class ServerProcess:
                 if member.endpoint in self._connected:
                     self._connected.remove(member.endpoint)
                     self._uplink.disconnect(*member.endpoint)
-                self._observer.warning(f"node {node} is gone: {reason}")
+                self._observer.warning(f"node {node} is gone: {reason.replace(f'node {node} ', 'it ', 1)}")
             case actions.Warn(text):
                 self._observer.warning(text)
             case actions.GiveUp(reason):
@@ -308,8 +311,9 @@ class ServerProcess:
             return
         node = self._nodes_by_address.get(address)
         if node is None or not self._control.is_from(node):
-            if not isinstance(header, wire.Alive):  # which a node sends that the PS has given up, or a PS before this one had
-                self._reject(WireError(f"{header.kind} of somebody who has not joined"))
+            if not isinstance(header, wire.Alive):
+                self._num_rejected += 1
+                log.info("a %s of somebody who has not joined, or whom a PS before this one knew", header.kind)
             self._send(address, wire.Rejoin())
             return
         now = monotonic()

@@ -107,7 +107,7 @@ def _imported(name: str) -> Callable[[], nn.Module]:
             imported = importlib.import_module(module)
         factory: Callable[[], nn.Module] = getattr(imported, function)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"model = {name}: {error}") from error
+        raise ConfigError(f"model = {name}: {error} (looked for in {here} and where Python finds its modules)") from error
     return factory
 
 

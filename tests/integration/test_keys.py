@@ -89,7 +89,7 @@ def test_strangers_are_told_so_and_the_run_gives_the_model_it_gives_without_keys
         ("--keys", "wrong_number"): (5, "dncfl: the PS refused node 0: the key is not that of node 0"),
         ("--keys", "wrong_server"): (
             13,
-            f"dncfl: {address} has another key than the list of keys says here, or is not what is expected",
+            f"dncfl: {address} has another key than the list of keys says here",
         ),
         (): (13, f"dncfl: {address} admits only those who have a key; give --keys FOLDER"),
     }
@@ -108,7 +108,8 @@ def test_strangers_are_told_so_and_the_run_gives_the_model_it_gives_without_keys
 def test_a_node_with_keys_refuses_a_server_without(tmp_path: Path, folder: Path) -> None:
     server, address = _server(tmp_path)
     (exit_code, words), _ = _turned_away(tmp_path, address, "--keys", folder)
-    assert (exit_code, words) == (13, f"dncfl: {address} uses no keys, so that anybody may be there; start it with --keys")
+    why = f"dncfl: {address} uses no keys, so that anybody may be there; give --keys there, or leave it out here"
+    assert (exit_code, words) == (13, why)
     server.terminate()
     assert finish(server)[0] == 143
 

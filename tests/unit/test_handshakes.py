@@ -40,7 +40,7 @@ def test_who_keeps_hanging_up_is_asked(uses_keys: bool) -> None:
     [
         (True, "NULL", "uses no keys"),
         (True, "CURVE", "has another key than the list of keys says here"),
-        (True, None, "is not what is expected"),
+        (True, None, "hangs up and says nothing"),
         (False, "CURVE", "admits only those who have a key"),
         (False, "NULL", None),
         (False, None, None),
