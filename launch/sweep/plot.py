@@ -18,6 +18,7 @@ from dncfl.launch.sweep.grid import CASE
 from dncfl.launch.sweep.runs import Label
 from dncfl.launch.sweep.table import FIGURES, PLACE, label_names
 from dncfl.server.files import METRICS
+from dncfl.server.files import PICTURE as RUN_PICTURE
 
 MOST_CURVES = 30
 DASHES = ("-", "--", ":", "-.")
@@ -74,8 +75,9 @@ def draw(
 def read_table(path: Path) -> pl.DataFrame:
     """The table in a .parquet or .csv file. Raises StorageError when it is none of a sweep."""
     if not path.exists():
-        run = f"; {path.parent} is a run, whose picture is made with it" if (path.parent / METRICS).exists() else ""
-        raise StorageError(f"there is no table {path}{run}; a sweep has one as soon as a run of it is finished")
+        if (path.parent / METRICS).exists():
+            raise StorageError(f"{path.parent} is the folder of a run, with its picture in {RUN_PICTURE}; this draws sweeps")
+        raise StorageError(f"there is no table {path}; a sweep has one as soon as a run of it is finished")
     try:
         table = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:

@@ -106,7 +106,7 @@ def test_a_model_of_ones_own_must_be_allowed_at_the_node(tmp_path: Path) -> None
     nodes = [start("node", number, "--server", address, "--model", "mine:net", cwd=tmp_path) for number in range(3)]
     exit_code, _, stderr = finish(server)
     assert exit_code == 0, stderr
-    assert "node 0 failed: the run trains the model mine:net" in stderr
+    assert "node 0 is gone: it failed: the run trains the model mine:net" in stderr
     assert [finish(node)[0] for node in nodes] == [0, 0, 0]
     run = summary("run", *OPTIONS, "--model", "mine:net", "--out", "local", cwd=tmp_path)
     assert run["num_parameters"] == 7850
