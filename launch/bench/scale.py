@@ -3,9 +3,9 @@
 import csv
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 
@@ -13,10 +13,12 @@ import numpy as np
 from rich.console import Console
 
 from dncfl.common.config import load_config
+from dncfl.common.errors import BenchmarkError
 from dncfl.common.storage import make_place, writing
 from dncfl.launch.bench.settings import OUTAGE, SMALL
 from dncfl.launch.bench.start import family, memory_of_family
 from dncfl.launch.bench.untrained import WARM_UP, untrained_rounds
+from dncfl.launch.local import ignoring_interrupts
 
 CLIENTS = (4, 8, 16, 32, 64)
 PARAMETERS = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -67,10 +69,30 @@ def sizes(rounds: int) -> Iterator[Size]:
     few = max(4, rounds // 5)
     chosen = [(clients, SMALL, rounds) for clients in CLIENTS]
     chosen += [(10, parameters, rounds if parameters < 10**6 else few) for parameters in PARAMETERS]
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
-        for clients, parameters, number in chosen:
-            for early_stop in (True, False):
-                yield processes.submit(_size, clients, parameters, early_stop, number).result()
+    for clients, parameters, number in chosen:
+        for early_stop in (True, False):
+            yield _in_its_own_process(clients, parameters, early_stop, number)
+
+
+def _in_its_own_process(clients: int, parameters: int, early_stop: bool, rounds: int) -> Size:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_send_size, args=(theirs, clients, parameters, early_stop, rounds))
+    with ignoring_interrupts():
+        process.start()
+    theirs.close()
+    try:
+        found: Size = ours.recv()
+    except EOFError:
+        raise BenchmarkError(f"the process that measured {clients} nodes with {parameters:,} parameters ended early") from None
+    finally:
+        process.kill()  # it has said all, or need not; its nodes leave with it
+        process.join()
+    return found
+
+
+def _send_size(result: Connection, clients: int, parameters: int, early_stop: bool, rounds: int) -> None:
+    result.send(_size(clients, parameters, early_stop, rounds))
 
 
 def _size(clients: int, parameters: int, early_stop: bool, rounds: int) -> Size:
