@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from secrets import randbelow
 from time import monotonic
 from typing import Any, TypeVar
@@ -132,10 +133,9 @@ class Life:
             await run_beside(self._serve(welcome, config, reserved), self._keep_alive(config))
 
     async def _ask_to_join(self, join: wire.Join) -> None:
-        self._send(join)
-        await asyncio.sleep(JOIN_AGAIN_SECONDS)
-        log.info("no answer within %g s; asking again for %g s in all", JOIN_AGAIN_SECONDS, self._settings.patience)
-        while True:
+        for times_asked in count():
+            if times_asked == 1:
+                log.info("no answer within %g s; asking again for %g s in all", JOIN_AGAIN_SECONDS, self._settings.patience)
             self._send(join)
             await asyncio.sleep(JOIN_AGAIN_SECONDS)
 

@@ -17,8 +17,7 @@ from dncfl.launch.sweep.folder import PARQUET
 from dncfl.launch.sweep.grid import CASE
 from dncfl.launch.sweep.runs import Label
 from dncfl.launch.sweep.table import FIGURES, PLACE, label_names
-from dncfl.server.files import METRICS
-from dncfl.server.files import PICTURE as RUN_PICTURE
+from dncfl.server.files import METRICS, PICTURE
 
 MOST_CURVES = 30
 DASHES = ("-", "--", ":", "-.")
@@ -76,7 +75,7 @@ def read_table(path: Path) -> pl.DataFrame:
     """The table in a .parquet or .csv file. Raises StorageError when it is none of a sweep."""
     if not path.exists():
         if (path.parent / METRICS).exists():
-            raise StorageError(f"{path.parent} is the folder of a run, with its picture in {RUN_PICTURE}; this draws sweeps")
+            raise StorageError(f"{path.parent} is the folder of a run, with its picture in {PICTURE}; this draws sweeps")
         raise StorageError(f"there is no table {path}; a sweep has one as soon as a run of it is finished")
     try:
         table = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)

@@ -79,6 +79,7 @@ class Target:
     def radio(self) -> radio_module.Radio | None:
         if self.name != "_take_transmission":
             return None
+        # at a node the callback is a partial of its radio
         return self.owner._radio if isinstance(self.owner, ServerProcess) else self.take.args[0]  # type: ignore[attr-defined]
 
     def keep(self, frames: list[Buffer]) -> None:

@@ -15,6 +15,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from dncfl.common import wire
 from dncfl.common.config import load_config
+from dncfl.common.greeting import mechanism_at
 from dncfl.common.handshakes import EVENTS
 from dncfl.common.keys import KEY_LIST, KeyList, new_folder, secret_path
 from dncfl.common.running import run_beside
@@ -72,7 +73,8 @@ def _turned_away(tmp_path: Path, address: str, *options: object) -> tuple[tuple[
         read_until(process, "(asks) the PS")
         asked = time.monotonic()
         assert process.stderr is not None
-        words = process.stderr.read().splitlines()[-1]
+        *before, words = process.stderr.read().splitlines()
+        assert all("no answer within 2 s" in line for line in before)
         return (process.wait(), words), time.monotonic() - asked
 
 
@@ -223,6 +225,7 @@ def test_a_stranger_hears_nothing_where_a_listed_one_hears_all(folder: Path) -> 
             async def others() -> None:
                 for (whose, at), ear in ears.items():
                     assert await ear.knock(ports[at]) in outcomes[whose]
+                    assert await mechanism_at("127.0.0.1", ports[at]) == "CURVE"
                 await asyncio.gather(run.node(1, port), run.node(2, port))
 
             try:

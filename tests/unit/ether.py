@@ -145,7 +145,7 @@ class Ether:
             for action in self.server.handle(event):  # type: ignore[arg-type]  # the bag holds events of both sides
                 self._server_acts(action)
         elif receiver in self.nodes:
-            for step in self.nodes[receiver].handle(event):  # type: ignore[arg-type]
+            for step in self.nodes[receiver].handle(event):  # type: ignore[arg-type]  # as above
                 self._node_acts(receiver, step)
 
     def _server_acts(self, action: server_actions.Action) -> None:

@@ -48,11 +48,11 @@ def test_scores_and_gradients_are_those_of_torchs_own_layers() -> None:
         for parts in zip(*(model.parameters() for model in models), strict=True)
     ]
     outputs = scores(parameters, images.permute(0, 2, 3, 4, 1).contiguous(), dropout)
-    cross_entropy(outputs, labels, reduction="sum").backward()  # type: ignore[no-untyped-call]
+    cross_entropy(outputs, labels, reduction="sum").backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
     for i, model in enumerate(models):
         one = scores_of_one(model, images[i], dropout.channels[i].T, dropout.hidden[i].T)
         torch.testing.assert_close(outputs[i].T, one)
-        cross_entropy(one, labels[i], reduction="sum").backward()  # type: ignore[no-untyped-call]
+        cross_entropy(one, labels[i], reduction="sum").backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
         for parameter, same in zip(model.parameters(), parameters, strict=True):
             assert same.grad is not None
             torch.testing.assert_close(same.grad[i], parameter.grad, rtol=1e-4, atol=1e-5)

@@ -107,7 +107,7 @@ def test_the_default_picture_and_a_csv(tmp_path: Path) -> None:
 def test_mistakes_are_named(tmp_path: Path, options: dict[str, object], message: str) -> None:
     path = write(tmp_path, make_table(method=["dnc", "qfl"], snr=[1, 3.5], early_stop=[True, False]))
     with pytest.raises(ConfigError) as error:
-        draw(path, **options)  # type: ignore[arg-type]
+        draw(path, **options)  # type: ignore[arg-type]  # options by name
     assert message in str(error.value)
 
 

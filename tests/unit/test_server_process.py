@@ -33,10 +33,15 @@ class Sent:
 
 
 @pytest.fixture
-def server() -> ServerProcess:
+def sockets() -> Sent:
+    return Sent()
+
+
+@pytest.fixture
+def server(sockets: Sent) -> ServerProcess:
     """A PS that node 0 has joined."""
     server = ServerProcess(CONFIG, GlobalModel(CONFIG), lambda *_: None, Observer())
-    server._control = server._downlink = server._uplink = Sent()  # type: ignore[assignment]
+    server._control = server._downlink = server._uplink = sockets  # type: ignore[assignment]  # a stand-in
     server._downlink_port = 1
     _says(server, b"first", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))
     _handle(server)
@@ -58,7 +63,7 @@ def _handle(server: ServerProcess) -> list[actions.Action]:
     return done
 
 
-def test_a_node_may_speak_between_being_given_up_and_being_dismissed(server: ServerProcess) -> None:
+def test_a_node_may_speak_between_being_given_up_and_being_dismissed(server: ServerProcess, sockets: Sent) -> None:
     """So long as the PS closes a round, it handles no event."""
     [(node, reason)] = server._liveness.gone(monotonic() + CONFIG.patience + 1)
     server._events.put_nowait(events.NodeGone(node, reason))
@@ -66,11 +71,11 @@ def test_a_node_may_speak_between_being_given_up_and_being_dismissed(server: Ser
     _says(server, b"first", wire.TrainingFailed(node=0, round=1, reason=""))
     assert [type(action) for action in _handle(server)] == [actions.Dismiss]
     _says(server, b"first", wire.Alive())
-    assert server._control.headers[-1] == (b"first", wire.Rejoin())  # type: ignore[attr-defined]
+    assert sockets.headers[-1] == (b"first", wire.Rejoin())
 
 
-def test_what_a_broken_connection_has_lost_is_said_again(server: ServerProcess) -> None:
-    sent: list[tuple[bytes, wire.FromServer]] = server._control.headers  # type: ignore[attr-defined]
+def test_what_a_broken_connection_has_lost_is_said_again(server: ServerProcess, sockets: Sent) -> None:
+    sent = sockets.headers
     _says(server, b"first", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))
     _handle(server)
     assert [header.kind for _, header in sent] == ["welcome", "welcome"]
@@ -91,12 +96,12 @@ def test_what_a_broken_connection_has_lost_is_said_again(server: ServerProcess) 
         assert sent.count((b"first", peers)) == times
 
 
-def test_one_life_has_one_address(server: ServerProcess) -> None:
+def test_one_life_has_one_address(server: ServerProcess, sockets: Sent) -> None:
     """A node's number and life under another address would be left behind when the node goes."""
     _says(server, b"other", wire.Join(node=0, incarnation=5, host="127.0.0.1", port=1))
     assert _handle(server) == []
     _says(server, b"other", wire.Alive())
-    assert server._control.headers[-1] == (b"other", wire.Rejoin())  # type: ignore[attr-defined]
+    assert sockets.headers[-1] == (b"other", wire.Rejoin())
 
 
 def test_one_address_is_one_node(server: ServerProcess) -> None:
