@@ -83,5 +83,32 @@ def prefetch(_, address):  # type: ignore[no-untyped-def]  # pragma: no cover
     return types.void(types.uint64), generate
 
 
+@_intrinsic
+def narrow(_, source, target):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """In compiled functions: the low bytes of 64 words of 16 bits at one address to another; which were over 255, as bits.
+
+    Written out because LLVM finds no mask in a loop, and a branch for each symbol took as long as computing it.
+    """
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        words, octets = ir.VectorType(ir.IntType(16), 64), ir.VectorType(ir.IntType(8), 64)
+        values = builder.load(builder.inttoptr(arguments[0], words.as_pointer()), align=2)
+        builder.store(builder.trunc(values, octets), builder.inttoptr(arguments[1], octets.as_pointer()), align=1)
+        too_large = builder.icmp_unsigned(">", values, ir.Constant(words, [255] * 64))
+        return builder.bitcast(too_large, ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@_intrinsic
+def trailing_zeros(_, word):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """In compiled functions: the place of the lowest bit that is set in a word."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
 carray: Compiled = _carray
 """In compiled functions: the array of a shape and type at a pointer."""

@@ -75,7 +75,7 @@ class PrimeField:
         product = np.empty((a.shape[0], b.shape[1]), dtype=np.uint16)
         for start in range(0, b.shape[1], BLOCK):
             columns = slice(start, start + BLOCK)
-            sums = a @ b[:, columns].astype(a.dtype)
+            sums = product_of_floats(a, b[:, columns].astype(a.dtype))
             product[:, columns] = self._reduce(sums)
         return product
 
@@ -102,6 +102,12 @@ class PrimeField:
             rows[others] = (rows[others] - np.outer(rows[others, column], rows[top])) % self.p
             pivots.append(column)
         return rows[: len(pivots)].astype(np.uint16), tuple(pivots)
+
+
+def product_of_floats(a: Floats, b: Floats) -> Floats:
+    """a (k × n) times b (n × d) of finite numbers, without BLAS's occasional warning of invalid ones (numpy issue 24067)."""
+    with np.errstate(invalid="ignore"):
+        return a @ b
 
 
 def determined(reduced: NDArray[np.integer]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dncfl.common.compiled import carray, compiled, inlined, pointer, prefetch
+from dncfl.common.compiled import carray, compiled, inlined, narrow, pointer, prefetch, trailing_zeros
 from dncfl.common.payload import Payload, Positions, Symbols
 from dncfl.common.threads import in_parts
 
@@ -22,11 +22,8 @@ them, or sixty-four of float64 take 26 to 41 kB."""
 CACHE_LINE = 64
 """Bytes that are fetched from memory together."""
 
-PIECE = 2560
-"""Columns whose symbols wait in the second-level cache until they are packed into bytes: whole blocks."""
-
 STRIDE = 64
-"""Symbols that are looked at together for one that does not fit a byte."""
+"""Symbols that are packed together, see `narrow`; a block is so many, or a multiple."""
 
 GROUP = 5
 """Terms that are added up before a sum is stored; rows are filled up to whole groups with zeros."""
@@ -135,15 +132,39 @@ def _from_cache_line(buffer, size):  # type: ignore[no-untyped-def]  # pragma: n
     return buffer[first : first + size]
 
 
-def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
-    """The product compiled for blocks of so many columns, for p and centre of these types."""
+@inlined
+def _pack(symbols, position, plane, escapes, count):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Symbols as bytes from `position` on; the positions of 256 go to `escapes`, as far as there is room, and are counted."""
+    whole = symbols.size // STRIDE * STRIDE
+    source, target = np.uint64(symbols.ctypes.data), np.uint64(plane.ctypes.data) + np.uint64(position)
+    for start in range(0, whole, STRIDE):
+        large = narrow(source + np.uint64(2 * start), target + np.uint64(start))
+        while large:
+            if count < escapes.size:
+                escapes[count] = position + start + trailing_zeros(large)
+            count += 1
+            large &= large - np.uint64(1)
+    for x in range(whole, symbols.size):
+        plane[position + x] = np.uint8(symbols[x])
+        if symbols[x] > 255:
+            if count < escapes.size:
+                escapes[count] = position + x
+            count += 1
+    return count
+
+
+def _product_in_blocks(block: int, real: str, packs: bool) -> Callable[..., None]:
+    """The product compiled for blocks of so many columns and p of this type, to words of 16 bits or packed into bytes."""
+    word = "uint8" if packs else "uint16"
 
     @compiled(
-        *(f"void(uint16[:, ::1], uint64[:, ::1], {real}, {real}, int64, int64, uint16[:, ::1], int64)" for real in reals),
+        f"void(uint16[:, ::1], uint64[:, ::1], {real}, {real}, int64, int64, {word}[:, ::1], uint32[:, ::1], int64[::1])",
         fuse=True,
     )
-    def product(factors, sources, p, centre, first, last, out, out_first):  # type: ignore[no-untyped-def]  # pragma: no cover
-        """factors (k × n) times columns first..last of n payloads, to columns out_first.. of out (k × …)."""
+    def product(  # type: ignore[no-untyped-def]  # pragma: no cover
+        factors, sources, p, centre, first, last, out, escapes, counts
+    ):
+        """factors (k × n) times columns first..last of n payloads, to the same columns of out (k × d); see `_pack`."""
         centred, offsets = _around_zero(factors, p, centre)
         num_factors = centred.shape[1]
         zero, one = p - p, p / p
@@ -151,7 +172,7 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
         shift = inverse / (one + one)
         rows = _from_cache_line(np.zeros(num_factors * block + CACHE_LINE, type(p)), num_factors * block)
         sums = _from_cache_line(np.empty(block + CACHE_LINE, type(p)), block)
-        rest = np.empty(block, np.uint16)
+        residues = _from_cache_line(np.empty(block + CACHE_LINE, np.uint16), block)
         next_escape = _first_escapes(sources, first)
         for start in range(first, last, block):
             width = min(block, last - start)
@@ -160,10 +181,10 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
                 _load(sources[i], start, width, centre, row)
                 if sources[i, 3]:
                     next_escape[i] = _load_escaped(sources[i], next_escape[i], start, width, centre, row)
-            column = out_first + start - first
+            end = start + width
             for j in range(factors.shape[0]):
-                target = out[j, column : column + width] if width == block else rest
-                _fetch(out[j, column + width :].ctypes.data, 2 * block)
+                target = out[j, start:end] if width == block and not packs else residues
+                _fetch(out[j, end:].ctypes.data, out.itemsize * block)
                 offset, f, r = offsets[j], _five(centred[j], 0), rows
                 if num_factors == GROUP:
                     for x in range(block):
@@ -192,56 +213,17 @@ def _product_in_blocks(block: int, *reals: str) -> Callable[..., None]:
                     else:
                         for x in range(block):
                             target[x] = _reduced(_add_five(sums[x], f, r, x, block), inverse, shift, p)
-                if width < block:
-                    out[j, column : column + width] = rest[:width]
+                if packs:
+                    counts[j] = _pack(residues[:width], start, out[j], escapes[j], counts[j])
+                elif width < block:
+                    out[j, start:end] = residues[:width]
 
     return product
 
 
-_product_of_few = _product_in_blocks(FEW_ROWS, "float32")
-_product_of_many = _product_in_blocks(MANY_ROWS, "float32")
-_product_in_doubles = _product_in_blocks(DOUBLE_ROWS, "float64")
-
-
-@inlined
-def _pack(symbols, position, plane, escapes, count):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Symbols as bytes from `position` on; the positions of 256 go to `escapes`, as far as there is room, and are counted."""
-    whole = symbols.size // STRIDE * STRIDE
-    for start in range(0, whole, STRIDE):
-        part, target = symbols[start : start + STRIDE], plane[position + start : position + start + STRIDE]
-        high = np.uint16(0)
-        for x in range(STRIDE):
-            target[x] = np.uint8(part[x])
-            high |= part[x]
-        if high > 255:
-            for x in range(STRIDE):
-                if part[x] > 255:
-                    if count < escapes.size:
-                        escapes[count] = position + start + x
-                    count += 1
-    for x in range(whole, symbols.size):
-        plane[position + x] = np.uint8(symbols[x])
-        if symbols[x] > 255:
-            if count < escapes.size:
-                escapes[count] = position + x
-            count += 1
-    return count
-
-
-@compiled("void(uint16[:, ::1], uint64[:, ::1], float32, float32, int64, int64, uint8[:, ::1], uint32[:, ::1], int64[::1])")
-def _packed_product(  # type: ignore[no-untyped-def]  # pragma: no cover
-    factors, sources, p, centre, first, last, planes, escapes, counts
-):
-    scratch = np.empty((factors.shape[0], PIECE), np.uint16)
-    counts[:] = 0
-    for start in range(first, last, PIECE):
-        width = min(PIECE, last - start)
-        if factors.shape[1] <= 2 * GROUP:
-            _product_of_few(factors, sources, p, centre, start, start + width, scratch, 0)
-        else:
-            _product_of_many(factors, sources, p, centre, start, start + width, scratch, 0)
-        for j in range(factors.shape[0]):
-            counts[j] = _pack(scratch[j, :width], start, planes[j], escapes[j], counts[j])
+_FEW = {packs: _product_in_blocks(FEW_ROWS, "float32", packs) for packs in (False, True)}
+_MANY = {packs: _product_in_blocks(MANY_ROWS, "float32", packs) for packs in (False, True)}
+_DOUBLES = {False: _product_in_blocks(DOUBLE_ROWS, "float64", False)}
 
 
 class Product:
@@ -261,15 +243,19 @@ class Product:
         self.packs = p <= 257 and real is np.float32 and not wide
         self._payloads = payloads
         self._num_threads = num_threads
-        of_floats = _product_of_few if num_terms <= 2 * GROUP else _product_of_many
-        self._product = of_floats if real is np.float32 else _product_in_doubles
+        self._kernels = _DOUBLES if real is np.float64 else _FEW if num_terms <= 2 * GROUP else _MANY
         sources = np.array([payload.source for payload in payloads], dtype=np.uint64)
         self._operands = np.ascontiguousarray(factors, dtype=np.uint16), sources, real(p), real(centre)
 
     def symbols(self, out: NDArray[np.uint16] | None = None) -> NDArray[np.uint16]:
         """The product (k × d), in `out` if given: reusing a large array saves the system the work of giving out memory."""
         product = np.empty((self.k, self.d), dtype=np.uint16) if out is None else out
-        in_parts(lambda first, last: self._product(*self._operands, first, last, product, first), self.d, self._num_threads)
+        nothing, counts = np.empty((self.k, 0), dtype=np.uint32), np.empty(0, dtype=np.int64)
+
+        def fill(first: int, last: int) -> None:
+            self._kernels[False](*self._operands, first, last, product, nothing, counts)
+
+        in_parts(fill, self.d, self._num_threads)
         return product
 
     def packed(self) -> list[Payload]:
@@ -286,10 +272,9 @@ class Product:
     def _pack_part(self, first: int, last: int, planes: NDArray[np.uint8]) -> list[Positions]:
         """Fill columns first..last of the planes; returns the escapes of each."""
         capacity = (last - first) // 128 + 64  # about twice what random symbols need
-        counts = np.empty(self.k, dtype=np.int64)
         while True:
-            escapes = np.empty((self.k, capacity), dtype=np.uint32)
-            _packed_product(*self._operands, first, last, planes, escapes, counts)
+            escapes, counts = np.empty((self.k, capacity), dtype=np.uint32), np.zeros(self.k, dtype=np.int64)
+            self._kernels[True](*self._operands, first, last, planes, escapes, counts)
             if counts.max() <= capacity:
                 return [escapes[j, : counts[j]] for j in range(self.k)]
             capacity = int(counts.max())

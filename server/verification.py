@@ -32,7 +32,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from dncfl.common.field import PrimeField
+from dncfl.common.field import PrimeField, product_of_floats
 from dncfl.common.payload import Payload, Symbols
 from dncfl.common.threads import each
 from dncfl.server.decoder import Equation
@@ -246,7 +246,7 @@ class _Evidence:
         if not wrong.size:
             return frozenset()
         is_sender = self._is_sender[rest].astype(np.float32)  # which numpy multiplies fast
-        involved = (coordinates[wrong] != 0).astype(np.float32) @ is_sender[new] + is_sender[wrong]
+        involved = product_of_floats((coordinates[wrong] != 0).astype(np.float32), is_sender[new]) + is_sender[wrong]
         fewest = involved[np.argmin(np.count_nonzero(involved, axis=1))]
         return frozenset(np.flatnonzero(fewest).tolist())
 

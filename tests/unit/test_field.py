@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dncfl.common.field import MAX_PRIME, PrimeField, determined, smallest_prime
-from dncfl.common.kernels import PIECE, Product, exact_type
+from dncfl.common.kernels import FEW_ROWS, Product, exact_type
 from dncfl.common.payload import BYTES_OF_ESCAPE, Payload
 from dncfl.common.threads import SYMBOLS_PER_THREAD
 
@@ -100,9 +100,9 @@ def test_which_products_of_messages_take_float32(p: int, n: int, real: type) -> 
 
 
 @pytest.mark.parametrize("p", [257, 4099])
-@pytest.mark.parametrize("d", [1, PIECE - 1, 3 * PIECE + 5, 3 * SYMBOLS_PER_THREAD + 77])
+@pytest.mark.parametrize("d", [1, FEW_ROWS - 1, 3 * FEW_ROWS + 5, 3 * SYMBOLS_PER_THREAD + 77])
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_products_span_pieces_and_threads(p: int, d: int, num_threads: int) -> None:
+def test_products_span_blocks_and_threads(p: int, d: int, num_threads: int) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, p, (4, 5)), rng.integers(0, p, (5, d))
     product = Product(a.astype(np.uint16), _payloads(b, p), p, num_threads)
@@ -112,7 +112,7 @@ def test_products_span_pieces_and_threads(p: int, d: int, num_threads: int) -> N
 
 
 def test_combine_makes_room_when_nearly_all_symbols_are_escaped() -> None:
-    d = 2 * PIECE + 7
+    d = 2 * FEW_ROWS + 7
     symbols = np.full(d, 256, dtype=np.uint16)
     symbols[5] = 0
     factors = np.array([[1], [2], [256]], dtype=np.uint16)
