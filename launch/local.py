@@ -117,7 +117,7 @@ class LocalNodes:
                 node = await ended.get()
                 process = self._processes[node]
                 process.join()
-                how = f"node {node} {_how(process.exitcode or 0)}"
+                how = f"it {_how(process.exitcode or 0)}"
                 killed_by = [fault for fault in _kills(self._settings[node]) if fault not in self._answered]
                 self._answered.update(killed_by)
                 if killed_by and killed_by[0].seconds is not None and process.exitcode == -signal.SIGKILL:

@@ -46,7 +46,7 @@ class DownlinkHeard:
 
 @dataclass(frozen=True)
 class NodeGone:
-    """This node is dead, or counts as dead. `for_good`: nobody will start it again, so that nobody need wait for it."""
+    """This node is dead, or counts as dead; the reason is said of "it". `for_good`: nobody will start it again or need wait."""
 
     node: int
     reason: str

@@ -149,7 +149,7 @@ class ServerProcess:
                 self._send(address, stop)
 
     def node_ended(self, node: int, reason: str, *, for_good: bool) -> None:
-        """Tell that the process of a node is over; `for_good`: nobody will start it again."""
+        """Tell that the process of a node is over, and how ("it …"); `for_good`: nobody will start it again."""
         self._events.put_nowait(events.NodeGone(node, reason, for_good))
 
     async def _consume(self) -> None:
@@ -193,7 +193,7 @@ class ServerProcess:
                 if member.endpoint in self._connected:
                     self._connected.remove(member.endpoint)
                     self._uplink.disconnect(*member.endpoint)
-                self._observer.warning(f"node {node} is gone: {reason.replace(f'node {node} ', 'it ', 1)}")
+                self._observer.warning(f"node {node} is gone: {reason}")
             case actions.Warn(text):
                 self._observer.warning(text)
             case actions.GiveUp(reason):
@@ -326,7 +326,7 @@ class ServerProcess:
         elif header.node != node:
             self._reject(WireError(f"{header.kind} of node {header.node} from node {node}"))
         elif isinstance(header, wire.Failed):
-            self._events.put_nowait(events.NodeGone(node, f"node {node} failed: {header.reason}"))
+            self._events.put_nowait(events.NodeGone(node, f"it failed: {header.reason}"))
         elif isinstance(header, wire.TrainingFailed):
             self._liveness.ends_work(node)
             self._events.put_nowait(events.TrainingFailed(node, header.round, header.reason))

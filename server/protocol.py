@@ -169,8 +169,10 @@ class ServerProtocol:
     def _begin(self) -> list[Action]:
         """The next round, after introductions where the members have changed."""
         loaded = {m: self.members[m] for m in sorted(self.members) if self.members[m].loaded}
-        if (gone := self._give_up_below(len(loaded), "did not join")) or loaded == self._introduced:
-            return gone or self._start_round()
+        if gone := self._give_up_below(len(loaded), f"{nodes_in_words(set(self._nodes) - loaded.keys())} did not join"):
+            return gone
+        if loaded == self._introduced:
+            return self._start_round()
         self.state = State.CONNECTING
         self._edition += 1
         self._introduced = loaded
@@ -206,10 +208,9 @@ class ServerProtocol:
     def _start_anyway(self, event: Expired) -> list[Action]:
         """Who does not hear the PS cannot take part; other connections that do not come are links that lose everything."""
         missing = self.missing
-        dismissed = [
-            action for m in missing if not self.members[m].hears for action in self._dismiss(m, "it does not hear the PS")
-        ]
-        if gone := self._give_up_below(len(self._introduced), "cannot be reached"):
+        deaf = [m for m in missing if not self.members[m].hears]
+        dismissed = [action for m in deaf for action in self._dismiss(m, "it does not hear the PS")]
+        if gone := self._give_up_below(len(self._introduced), f"{nodes_in_words(deaf)} cannot be reached"):
             return [*dismissed, *gone]
         return [
             *dismissed,
@@ -320,7 +321,7 @@ class ServerProtocol:
         return [
             warning,
             *self._leave_out(event.node),
-            *(self._give_up_below(left, event.reason) or self._close_when_complete()),
+            *(self._give_up_below(left, _the_last(event.node, event.reason)) or self._close_when_complete()),
         ]
 
     def _leave_out(self, node: int) -> list[Action]:
@@ -336,10 +337,10 @@ class ServerProtocol:
         actions = self._dismiss(event.node, event.reason)
         reason = self._reasons.setdefault(event.node, event.reason)  # the first is the node's own, if it told one
         if self.state is State.JOINING:
-            if gone := self._give_up_below(len(self._expected), reason):
+            if gone := self._give_up_below(len(self._expected), _the_last(event.node, reason)):
                 return [*actions, *gone]
             return [*actions, *(self._introduce_when_all_are_here() if self._expected else [])]
-        if gone := self._give_up_below(len(self.members), reason):
+        if gone := self._give_up_below(len(self.members), _the_last(event.node, reason)):
             return [*actions, *gone]
         if self.state is State.CONNECTING:
             self._introduced = {}  # the others wait for its subscriptions: introduce them anew
@@ -357,11 +358,11 @@ class ServerProtocol:
             self._introduced.pop(node, None)
         return [] if member is None else [Dismiss(node, member, reason)]
 
-    def _give_up_below(self, num_left: int, reason: str) -> list[Action]:
+    def _give_up_below(self, num_left: int, why: str) -> list[Action]:
         if num_left >= self._config.min_nodes:
             return []
         left = f"{num_left} of {len(self._nodes)} nodes {'is' if num_left == 1 else 'are'} left"
-        return [GiveUp(f"{left}, fewer than min_nodes = {self._config.min_nodes}; the last to go: {reason}")]
+        return [GiveUp(f"{left}, fewer than min_nodes = {self._config.min_nodes}; {why}")]
 
     def _go_on(self, event: RoundClosed) -> list[Action]:
         self._active = set()
@@ -397,3 +398,7 @@ _TRANSITIONS: Mapping[tuple[State, type[Event]], Callable[..., list[Action]]] = 
     (State.CLOSING, RoundDoubted): ServerProtocol._ask_for_more,
     (State.CLOSING, RoundClosed): ServerProtocol._go_on,
 }
+
+
+def _the_last(node: int, reason: str) -> str:
+    return f"the last to go is node {node}: {reason}"

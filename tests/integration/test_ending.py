@@ -148,7 +148,7 @@ def test_a_killed_node_is_told_and_the_run_goes_on_without_it(running: subproces
     assert code == 6
     assert stderr.count("was killed by SIGKILL\n") == 4  # a warning each, and the last line
     assert re.fullmatch(
-        r"dncfl: 1 of 4 nodes is left, fewer than min_nodes = 2; the last to go: node \d was killed by SIGKILL",
+        r"dncfl: 1 of 4 nodes is left, fewer than min_nodes = 2; the last to go is node \d: it was killed by SIGKILL",
         stderr.splitlines()[-1],
     )
     _all_gone(family, ports)

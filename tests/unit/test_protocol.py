@@ -435,7 +435,7 @@ def test_below_min_nodes_the_run_ends_with_the_reason_of_the_last_to_go() -> Non
     assert not any(isinstance(action, server_actions.GiveUp) for action in server.handle(server_events.NodeGone(0, "a fire")))
     gone = server.handle(server_events.TrainingFailed(1, 1, "no memory"))[-1]
     assert isinstance(gone, server_actions.GiveUp)
-    assert gone.reason == "1 of 3 nodes is left, fewer than min_nodes = 2; the last to go: no memory"
+    assert gone.reason == "1 of 3 nodes is left, fewer than min_nodes = 2; the last to go is node 1: no memory"
 
 
 def test_a_deadline_of_an_earlier_step_means_nothing() -> None:
