@@ -164,7 +164,10 @@ class ServerProtocol:
 
     def _stop_joining(self, event: Expired) -> list[Action]:
         missing = [m for m in self._expected if m not in self.members or not self.members[m].loaded]
-        return [Warn(f"the run starts without {nodes_in_words(missing)}, which did not come in time"), *self._begin()]
+        begin = self._begin()
+        if self.state is State.JOINING:
+            return begin  # too few are here
+        return [Warn(f"the run starts without {nodes_in_words(missing)}, which did not come in time"), *begin]
 
     def _begin(self) -> list[Action]:
         """The next round, after introductions where the members have changed."""
