@@ -21,6 +21,7 @@ from dncfl.common.methods import AnonymousVariant, Method, MethodName, method
 from dncfl.common.network_code import MIN_FIELD
 from dncfl.common.relay_weights import MIN_PATH, cut_off
 from dncfl.common.tasks.partition import Partition, parse_partition
+from dncfl.common.words import rule_in_words
 
 MAX_CLIENTS = 255
 """The largest M whose field, p >= M², has symbols of 16 bits."""
@@ -328,29 +329,8 @@ def _is_cause(detail: Any) -> bool:
 def _explain(detail: Any) -> str:
     """One line for a person about one of pydantic's errors."""
     field = str(detail["loc"][0])
-    limits = detail.get("ctx", {})
     if detail["type"] == "extra_forbidden":
         names = [info.alias or name for name, info in Config.model_fields.items()]
         close = difflib.get_close_matches(field, names, n=1, cutoff=0.7)
         return f"{field}: unknown setting; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(names)}")
-    allowed = {
-        "greater_than_equal": "at least {ge}",
-        "greater_than": "greater than {gt}",
-        "less_than_equal": "at most {le}",
-        "less_than": "less than {lt}",
-        "literal_error": "one of {expected}",
-        "int_parsing": "a whole number",
-        "int_type": "a whole number",
-        "int_from_float": "a whole number",
-        "float_parsing": "a number",
-        "float_type": "a number",
-        "finite_number": "a finite number",
-        "bool_parsing": "true or false",
-    }
-    if detail["type"] == "value_error":
-        rule = str(limits["error"])
-    elif detail["type"] in allowed:
-        rule = "must be " + allowed[detail["type"]].format(**limits)
-    else:
-        rule = str(detail["msg"])
-    return f"{field} = {detail['input']}: {rule}"
+    return f"{field} = {detail['input']}: {rule_in_words(detail)}"

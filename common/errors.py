@@ -15,6 +15,7 @@
     ├── ModelError       a user's model raised an error in training or evaluation
     ├── ReplayMismatch   a recomputed model differs from the recorded one
     ├── BenchmarkError   what is compared does not give the same result
+    ├── InjectedFault    a fault on purpose asked for this error
     ├── TrialsFailed     a trial by fault did not end as it must
     └── RunsFailed       some runs of a sweep failed
 
@@ -122,3 +123,9 @@ class RunsFailed(DncflError):
     """Some runs of a sweep failed; the others are done."""
 
     exit_code = 15
+
+
+class InjectedFault(DncflError):
+    """An error that a fault on purpose asked for."""
+
+    exit_code = 16

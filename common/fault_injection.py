@@ -10,14 +10,11 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from dncfl.common.errors import InjectedFault
 from dncfl.common.faults import Fault, seconds_of
 
 WAKER_SECONDS = 0.1
 """How often the child of a stopped process looks whether that is still there."""
-
-
-class Injected(Exception):
-    """An error that was asked for by a fault."""
 
 
 class FaultInjector:
@@ -32,7 +29,7 @@ class FaultInjector:
     def strike(self, point: str, round: int) -> list[Fault]:
         """Carry out the faults that are due here, and return those that only the caller can carry out.
 
-        Raises Injected for an exception.
+        Raises InjectedFault for an exception.
         """
         due = [fault for fault in self._waiting if (fault.point, fault.round) == (point, round)]
         self._waiting = [fault for fault in self._waiting if fault not in due]
@@ -44,7 +41,7 @@ class FaultInjector:
             if fault.kind == "stop":
                 _stop(seconds_of(fault))
             if fault.kind == "exception":
-                raise Injected(f"asked for by the fault {fault}")
+                raise InjectedFault(f"asked for by the fault {fault}")
         return [fault for fault in due if fault.kind not in ("kill", "stop")]
 
     def _record(self, fault: Fault) -> None:

@@ -23,12 +23,14 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dncfl.common.errors import ConfigError
+from dncfl.common.words import rule_in_words
 
 Kind = Literal["kill", "stop", "slow", "exception", "delay", "corrupt", "lie", "duplicate", "replay", "cut"]
 POINT = r"^(before|after)-(join|training|decode|checkpoint|slot-[1-9]\d{0,2})$"
+POINT_IN_WORDS = "must be before- or after- and join, training, slot-N, decode or checkpoint"
 DEFAULT_SECONDS = {"stop": 10.0, "delay": 1.0, "cut": 10.0}
 AT_SERVER = ("kill", "stop", "delay", "exception")
 SLOWER = 10
@@ -56,7 +58,8 @@ _FORM = re.compile(r"(?P<kind>[a-z]+):(?P<who>ps|\d+(-\d+)?):(?P<round>\d+):(?P<
 
 
 def _fault(value: Any) -> Any:
-    """A fault from its text; raises ValueError for one that cannot strike."""
+    """A fault from its text or its table; raises ValueError for one that cannot strike."""
+    text = value
     if isinstance(value, str):
         if (match := _FORM.fullmatch(value)) is None:
             raise ValueError("a fault is written KIND:WHO:ROUND:POINT[:SECONDS], as in kill:2:3:before-training")
@@ -65,14 +68,19 @@ def _fault(value: Any) -> Any:
         value |= {} if node == "ps" else {"node": node}
         value |= {"peer": peer} if peer else {}
         value |= {"seconds": match["seconds"]} if match["seconds"] else {}
-    fault = Fault.model_validate(value)
+    try:
+        fault = Fault.model_validate(value)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        rule = POINT_IN_WORDS if detail["type"] == "string_pattern_mismatch" else rule_in_words(detail)
+        raise ValueError(f"{text}: {detail['loc'][0]} {rule}") from None
     side = "ps" if fault.node is None else "node"
     place = fault.point.partition("-")[2]
     if side == "ps" and (fault.kind not in AT_SERVER or place in ("join", "training")):
         raise ValueError(f"{fault}: the PS has the kinds {', '.join(AT_SERVER)}, and the points slot-N, decode, checkpoint")
     if side == "node" and place in ("decode", "checkpoint"):
         raise ValueError(f"{fault}: a node has the points join, training and slot-N")
-    if (fault.kind == "cut") != (fault.peer is not None):
+    if (fault.kind == "cut") != (fault.peer is not None) or (fault.kind == "cut" and fault.peer == fault.node):
         raise ValueError(f"{fault}: cut, and only cut, is between two nodes, as in cut:2-3:5:before-slot-1:10")
     if (fault.round == 0) != (place == "join"):
         raise ValueError(f"{fault}: round 0 is for the points before-join and after-join, and only for these")

@@ -123,24 +123,18 @@ class Socket:
         self._socket.sndhwm = messages
 
     def bind(self, host: str, port: int | None) -> int:
-        """Bind to a port of a local address, a free one unless given; returns the port.
-
-        The system picks a free port while binding, so that nobody can take it in between. Raises NetworkError when the
-        address cannot be used, ConfigError when it would let strangers in.
-        """
-        self._security.before_binding(self._socket, host)
-        self._listens = True
-        place = _place(host, port)
-        try:
-            self._socket.bind(f"tcp://{place}")
-        except zmq.ZMQError as error:
-            raise NetworkError(f"cannot listen at {place}: {os.strerror(error.errno or 0)}") from error
-        endpoint = self._socket.getsockopt(zmq.LAST_ENDPOINT)
-        assert isinstance(endpoint, bytes)
-        return int(endpoint.rstrip(b"\0").rpartition(b":")[2])
+        """Let others in at a port of a local address, a free one unless given; returns the port. Raises as `reserve` does."""
+        reserved = self.reserve(host, port)
+        number: int = reserved.getsockname()[1]
+        self.listen(reserved)
+        return number
 
     def reserve(self, host: str, port: int | None) -> system_sockets.socket:
-        """A port as `bind` would take it, where `listen` lets others in later; the caller closes it. Raises as `bind` does."""
+        """A port of a local address, a free one unless given, where `listen` lets others in later; the caller closes it.
+
+        The system picks a free port while it is taken, so that nobody can take it in between, and looks names up, which
+        ZeroMQ would not do. Raises NetworkError when the address cannot be used, ConfigError when it would let strangers in.
+        """
         self._security.before_binding(self._socket, host)
         try:
             reserved = system_sockets.create_server((host, port or 0), backlog=BACKLOG)

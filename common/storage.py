@@ -1,5 +1,6 @@
-"""Folders where nothing is overwritten, files that replace others whole, and what cannot be written, in words for people."""
+"""Folders where nothing is overwritten, files that are whole at any time, and what cannot be written, in words for people."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +24,34 @@ def make_place(folder: Path, names: Sequence[str]) -> None:
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
-    """A new edition of a file, by a function that writes it to a path; the old one stays until it is whole."""
+    """A new edition of a file, by a function that writes it to a path; the old one stays until this one is on disk."""
     aside = path.with_name(path.name + ASIDE)
     write(aside)
+    sync(aside)
     aside.replace(path)
+    sync(path.parent)
+
+
+def append(path: Path, content: bytes) -> None:
+    """Put all of this on disk at the end of a file; or nothing, where the system refuses a part of it."""
+    with path.open("ab", buffering=0) as file:
+        size, rest = os.fstat(file.fileno()).st_size, memoryview(content)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -1,6 +1,23 @@
-"""Nodes in words for people."""
+"""Nodes, and rules of settings, in words for people."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_RULES = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "greater than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "literal_error": "one of {expected}",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_parsing": "true or false",
+}
+"""What a value must be, by the types of pydantic's errors."""
 
 
 def nodes_in_words(numbers: Iterable[int]) -> str:
@@ -14,3 +31,13 @@ def nodes_in_words(numbers: Iterable[int]) -> str:
             runs.append([number])
     words = [f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return ("node " if len(ordered) == 1 else "nodes ") + ", ".join(words)
+
+
+def rule_in_words(error: Mapping[str, Any]) -> str:
+    """The rule that one of the details of a pydantic ValidationError is about: `must be at least 2`."""
+    limits = error.get("ctx", {})
+    if error["type"] == "value_error":
+        return str(limits["error"])
+    if error["type"] in _RULES:
+        return "must be " + _RULES[error["type"]].format(**limits)
+    return str(error["msg"])

@@ -236,7 +236,11 @@ def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Pa
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="of the order, the nodes and the rounds")
 @click.option("--log", metavar="FILE", type=click.Path(path_type=Path), help="file that gets a line of JSON for each trial")
 def trials(trials: int, server_trials: int, seed: int, log: Path | None) -> None:
-    """Let every kind of fault strike at every point of a round, run after run, and check each run by its replay."""
+    """Let faults strike, run after run, and check each run by its replay.
+
+    The trials are drawn from every kind of fault at every point of a round, for 4 and for 10 nodes: 396 in all, of which none
+    comes twice before each has come once.
+    """
     with gone_at_signal():
         from dncfl.launch.trials import try_faults
 

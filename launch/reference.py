@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dncfl.common.channel import Channel, Outcome
 from dncfl.common.config import Config
-from dncfl.common.errors import DataError
+from dncfl.common.errors import ConfigError, DataError
 from dncfl.common.field import PrimeField, determined
 from dncfl.common.payload import Payload, Symbols
 from dncfl.common.running import uninterrupted
@@ -90,7 +90,12 @@ def simulated(config: Config, links: Channel, round: int) -> "Communication":
 
 
 def over_channel(config: Config) -> "Callable[[int], Communication]":
-    """The communication of each round over the run's own channel. Raises DataError when a recorded trace cannot be read."""
+    """The communication of each round over the run's own channel.
+
+    Raises ConfigError for faults on purpose, which only processes can suffer, DataError when a recorded trace cannot be read.
+    """
+    if config.faults:
+        raise ConfigError(f"faults: {config.faults[0]} strikes in a run over sockets only, not in one that is simulated")
     return partial(simulated, config, channel(config))
 
 

@@ -1,14 +1,13 @@
 """Commands with a PS: over nodes on this machine, or over nodes that are started by hand."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from dncfl.common.config import Config
+from dncfl.common.errors import ConfigError
 from dncfl.common.fault_injection import FaultInjector, faults_in
-from dncfl.common.faults import Fault
 from dncfl.common.limits import ensure_files, files_of_launcher, files_of_server
 from dncfl.common.running import run_beside, run_until_signal
 from dncfl.common.security import NO_KEYS, Security
@@ -36,14 +35,14 @@ def serve_locally(config: Config, nodes: LocalNodes, resumed: Path | None = None
                 session.counts = server.counts
 
         summary = session.carry_out(lambda: run_until_signal(work()))
-        _warn_of_faults_to_come(session, config.faults)
+        _warn_of_faults_to_come(session)
         return summary
 
 
-def _warn_of_faults_to_come(session: Session, faults: Sequence[Fault]) -> None:
+def _warn_of_faults_to_come(session: Session) -> None:
     """A fault at a point that never came makes no test."""
     struck = faults_in(session.folder.path / FAULTS)
-    if missing := [str(fault) for fault in faults if str(fault) not in struck]:
+    if missing := [str(fault) for fault in session.config.faults if str(fault) not in struck]:
         session.display.warning(f"faults that have not struck: {', '.join(missing)}")
 
 
@@ -68,7 +67,10 @@ async def serve_nodes(server: ServerProcess, nodes: LocalNodes, fault_log: Path 
 def serve_by_hand(
     config: Config, host: str, port: int, downlink_port: int | None, security: Security, resumed: Path | None = None
 ) -> dict[str, Any]:
-    """A PS at host:port; returns the summary of the run."""
+    """A PS at host:port; returns the summary of the run. Raises ConfigError for faults at nodes, which it does not start."""
+    if at_nodes := [fault for fault in config.faults if fault.node is not None]:
+        command = f"dncfl node {at_nodes[0].node} --fault {at_nodes[0]}"
+        raise ConfigError(f"faults: {at_nodes[0]} strikes at a node, which must be told where it is started: {command}")
     ensure_files(files_of_server(config.clients), f"a PS of {config.clients} nodes")
     with Display(config, Console(stderr=True), tells_who_joins=True) as display:
         session = Session("server", config, display, resumed)
@@ -85,5 +87,5 @@ def serve_by_hand(
                     session.counts = server.counts
 
         summary = session.carry_out(lambda: run_until_signal(work()))
-        _warn_of_faults_to_come(session, [fault for fault in config.faults if fault.node is None])
+        _warn_of_faults_to_come(session)
         return summary

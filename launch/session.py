@@ -103,10 +103,11 @@ class Session:
         """Complete the folder of a run that ends early; what fails here must not hide why it ends."""
         try:
             self._finish(stopped_by)
-            again = f"; {self._how_to_go_on()}" if self.folder.can_go_on else ""
         except Exception as error:
             self.display.warning(str(error) or type(error).__name__)
-            return
+            if not self.folder.can_go_on:
+                return
+        again = f"; {self._how_to_go_on()}" if self.folder.can_go_on else ""
         rounds = "round is" if len(self.records) == 1 else "rounds are"
         self.display.announce(f"{len(self.records)} finished {rounds} in {self.folder.path}{again}")
 

@@ -38,7 +38,7 @@ from dncfl.server.records import RoundRecord, link_figures
 
 ROUNDS = 4
 SECONDS_ALLOWED = 60.0
-KINDS = ("kill", "kill and restart", "stop", "exception", "corrupt", "lie", "slow", "duplicate", "replay", "cut")
+KINDS = ("kill", "kill and restart", "stop", "exception", "delay", "corrupt", "lie", "slow", "duplicate", "replay", "cut")
 STOP_SECONDS = 30.0
 KILLS = 5
 """How often the PS of one run is killed."""

@@ -27,7 +27,7 @@ class NodeFaults:
         self._last_step = 0.0
 
     async def meet(self, point: str, round: int) -> None:
-        """Suffer the faults that are planned for this point. Raises Injected."""
+        """Suffer the faults that are planned for this point. Raises InjectedFault."""
         for fault in self._injector.strike(point, round):
             match fault.kind:
                 case "delay":

@@ -25,7 +25,6 @@ from dncfl.common import wire
 from dncfl.common.channel import Outcome
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
-from dncfl.common.fault_injection import Injected
 from dncfl.common.limits import ensure_files, files_of_node
 from dncfl.common.message import SIDE_SYMBOLS, is_intact
 from dncfl.common.network_code import NetworkCode
@@ -431,7 +430,7 @@ class Life:
 
 def _reason(error: Exception) -> str:
     """What the PS is told of an error: its own words, and where in the code it came from unless it was raised on purpose."""
-    if isinstance(error, (DncflError, Injected)):
+    if isinstance(error, DncflError):
         return str(error)[:7000]
     return f"{type(error).__name__}: {error}"[:2000] + f"\n{traceback.format_exc()[-4000:]}"
 

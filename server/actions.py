@@ -120,6 +120,7 @@ class CloseRound:
     """which messages each node held, as it reported"""
     attempts: tuple[AttemptTrace, ...] = field(repr=False)
     reports: tuple[Report, ...] = field(repr=False)
+    """one of each node that trained"""
     final: bool = False
 
 

@@ -26,6 +26,8 @@ class Collected:
         """whose messages came directly"""
         self.held: dict[int, set[int]] = defaultdict(set)
         """which messages each node holds, as it reported"""
+        self.trained: dict[int, Report] = {}
+        """the newest report of each node, also of one that was gone in the last attempt"""
         self.num_rejected = 0
         self._code = code
         self._asks_for_slots = asks_for_slots
@@ -87,7 +89,7 @@ class Collected:
         """Whether this is news, which is then taken, and with it what its node has relayed before."""
         if report.node in self.reports or (report.round, report.attempt) != (self.round, self.attempt):
             return False
-        self.reports[report.node] = report
+        self.reports[report.node] = self.trained[report.node] = report
         self.held[report.node] |= {m for m, letter in enumerate(report.heard) if letter == Outcome.DELIVERED.value}
         self.held[report.node].add(report.node)
         for codeword in self._early.pop(report.node, []):

@@ -408,7 +408,7 @@ class ServerProcess:
     def _publish(self, kind: str, header: wire.Header, *frames: memoryview, topic: bytes = wire.TOPIC_DOWNLINK) -> None:
         encoded = wire.encode(header)
         size = len(topic) + len(encoded) + sum(frame.nbytes for frame in frames)
-        self._bytes["down"][kind] += size * (self._config.clients if topic == wire.TOPIC_DOWNLINK else 1)
+        self._bytes["down"][kind] += size * (len(self._protocol.members) if topic == wire.TOPIC_DOWNLINK else 1)
         self._downlink.send(topic, encoded, *frames)
 
     def _reject(self, error: WireError) -> None:

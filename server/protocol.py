@@ -273,7 +273,7 @@ class ServerProtocol:
             direct=tuple(sorted(now.direct)),
             held={m: frozenset(messages) for m, messages in now.held.items()},
             attempts=now.traces,
-            reports=tuple(now.reports[m] for m in sorted(now.reports)),
+            reports=tuple(now.trained[m] for m in sorted(now.trained)),
             final=final,
         )
 

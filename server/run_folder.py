@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from dncfl.common.config import Config
 from dncfl.common.errors import StorageError
-from dncfl.common.storage import writing
+from dncfl.common.storage import append, replace, writing
 from dncfl.common.tasks.model import Vector
 from dncfl.common.trace import AttemptTrace
 from dncfl.server.files import CHECKPOINT, CONFIG, FAULTS, METRICS, MODEL, SUMMARY, TRACE
@@ -112,14 +112,8 @@ class RunFolder:
     def add_round(self, record: RoundRecord, attempts: Iterable[AttemptTrace]) -> None:
         """Append a round. Raises StorageError."""
         with writing(f"the run folder {self.path}"):
-            for name, lines in (
-                (TRACE, [attempt.model_dump_json() for attempt in attempts]),
-                (METRICS, [json.dumps(record.as_dict())]),
-            ):
-                with (self.path / name).open("a") as file:
-                    file.writelines(line + "\n" for line in lines)
-                    file.flush()
-                    os.fsync(file.fileno())
+            append(self.path / TRACE, "".join(attempt.model_dump_json() + "\n" for attempt in attempts).encode())
+            append(self.path / METRICS, (json.dumps(record.as_dict()) + "\n").encode())
 
     def checkpoint(self, theta: Vector, round: int) -> None:
         """Make this the place where the run goes on; the one before stays until this is on disk. Raises StorageError."""
@@ -144,14 +138,8 @@ class RunFolder:
         return Checkpoint(theta, records)
 
     def _replace(self, name: str, content: bytes) -> None:
-        """A file with new content, either all of it or, whatever happens, the old one."""
-        new = self.path / f"{name}.new"
-        with new.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path / name)
-        os.fsync(self._descriptor)
+        """See `storage.replace`."""
+        replace(self.path / name, lambda aside: aside.write_bytes(content))
 
     def discard(self) -> None:
         """Take back what the start of the run wrote, as far as possible; only for a run without a round."""

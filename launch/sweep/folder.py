@@ -12,14 +12,13 @@ A run is put together aside and takes its place in one step, so what is under ru
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dncfl.common.errors import StorageError
-from dncfl.common.storage import ASIDE, replace, writing
+from dncfl.common.storage import ASIDE, replace, sync, writing
 from dncfl.launch.sweep.jobs import Failed, Finished
 from dncfl.launch.sweep.runs import Run
 from dncfl.launch.sweep.standing import path_of, rounds_kept
@@ -104,11 +103,13 @@ class SweepFolder:
         about = {"engine": finished.engine, "num_parameters": finished.num_parameters, "seconds": round(finished.seconds, 3)}
         with writing(f"the sweep in {self.path}"):
             aside.mkdir()
-            _write(aside / CONFIG, finished.run.config.to_toml())
-            _write(aside / METRICS, "".join(json.dumps(record.as_dict()) + "\n" for record in finished.records))
-            _write(aside / ABOUT, json.dumps(about) + "\n")
+            (aside / CONFIG).write_text(finished.run.config.to_toml())
+            (aside / METRICS).write_text("".join(json.dumps(record.as_dict()) + "\n" for record in finished.records))
+            (aside / ABOUT).write_text(json.dumps(about) + "\n")
+            for path in (*aside.iterdir(), aside):
+                sync(path)
             aside.rename(folder)
-            _sync_folder(self._runs)
+            sync(self._runs)
             self._forget(finished.run)
         self._stored[finished.run.digest] = folder
 
@@ -128,18 +129,3 @@ class SweepFolder:
         """A new edition of a file, by a function that writes it to a path; the old one stays until it is whole."""
         with writing(f"the sweep in {self.path}"):
             replace(self.path / name, write)
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -115,6 +115,8 @@ def test_a_model_of_ones_own_must_be_allowed_at_the_node(tmp_path: Path) -> None
 def test_a_node_gives_up_on_a_silent_server(tmp_path: Path) -> None:
     exit_code, _, stderr = call("node", 3, "--fault", "kill:2:1:before-training", cwd=tmp_path)
     assert (exit_code, "does not strike at node 3" in stderr) == (2, True)
+    exit_code, _, stderr = call("server", "--fault", "kill:2:1:before-training", cwd=tmp_path)
+    assert (exit_code, "must be told where it is started: dncfl node 2 --fault kill:2:1:before-training" in stderr) == (2, True)
     exit_code, _, stderr = call("node", 300, "--server", "127.0.0.1:1", cwd=tmp_path)
     assert exit_code == 2
     assert "300 is not in the range 0<=x<=254" in stderr

@@ -69,6 +69,16 @@ def test_each_kill_lasts_as_long_as_it_says(tmp_path: Path) -> None:
     assert not any(2 in nodes for nodes in recovered[44:])
 
 
+def test_an_error_that_is_asked_for_at_the_server_ends_the_run_which_goes_on(tmp_path: Path) -> None:
+    fault = "exception:ps:2:before-decode"
+    exit_code, _, stderr = call("run", *OPTIONS, "--fault", fault, "--out", "run", cwd=tmp_path)
+    assert exit_code == 16
+    assert stderr.splitlines()[-1] == f"dncfl: asked for by the fault {fault}"
+    assert "go on with: dncfl run --resume run" in stderr
+    assert len(_recovered(tmp_path)) == 1
+    assert summary("run", "--resume", "run", cwd=tmp_path)["model_sha256"] == _honest(tmp_path)
+
+
 def test_a_fault_whose_point_never_comes_is_told(tmp_path: Path) -> None:
     faults = ["--fault", "kill:1:5:before-training", "--fault", "delay:1:1:before-training:0.1"]
     exit_code, _, stderr = call(

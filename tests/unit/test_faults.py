@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dncfl.common.config import load_config
-from dncfl.common.errors import ConfigError
-from dncfl.common.fault_injection import FaultInjector, Injected
+from dncfl.common.errors import ConfigError, InjectedFault
+from dncfl.common.fault_injection import FaultInjector
 from dncfl.common.faults import Fault, parse_faults
 
 TEXTS = ["kill:2:3:before-training", "stop:0:1:after-slot-12:30", "cut:1-2:5:before-slot-1:0.5", "kill:ps:7:after-checkpoint"]
@@ -25,13 +25,16 @@ def test_a_fault_reads_as_it_is_written() -> None:
     ("text", "reason"),
     [
         ("kill", "is written KIND:WHO:ROUND:POINT"),
-        ("burn:1:1:before-training", "kind"),
-        ("kill:1:1:in-training", "point"),
+        ("burn:1:1:before-training", "burn:1:1:before-training: kind must be one of 'kill', 'stop', .* or 'cut'$"),
+        ("kill:1:1:in-training", "kill:1:1:in-training: point must be before- or after- and join, training, slot-N, .*$"),
+        ("stop:1:1:before-training:0", "stop:1:1:before-training:0: seconds must be greater than 0.0$"),
+        ("stop:1:1:before-training:1.1.1", "stop:1:1:before-training:1.1.1: seconds must be a number$"),
         ("kill:ps:1:before-training", "the PS has the kinds"),
         ("lie:ps:1:before-decode", "the PS has the kinds"),
         ("kill:1:1:before-decode", "a node has the points"),
         ("cut:1:1:before-slot-1", "between two nodes"),
         ("kill:1-2:1:before-slot-1", "between two nodes"),
+        ("cut:1-1:1:before-slot-1", "between two nodes"),
         ("kill:1:1:before-join", "round 0"),
         ("kill:1:0:before-training", "round 0"),
     ],
@@ -61,7 +64,7 @@ def test_no_fault_strikes_twice_even_in_a_process_that_starts_again(tmp_path: Pa
     faults = parse_faults(["exception:1:2:before-training", "delay:1:2:before-training:1", "lie:1:3:before-slot-1"])
     injector = FaultInjector(faults, log)
     assert injector.strike("before-training", 1) == []
-    with pytest.raises(Injected, match="asked for by the fault exception:1:2:before-training"):
+    with pytest.raises(InjectedFault, match="asked for by the fault exception:1:2:before-training"):
         injector.strike("before-training", 2)
     assert injector.strike("before-training", 2) == []
     assert [json.loads(line)["fault"] for line in log.read_text().splitlines()] == [str(fault) for fault in faults[:2]]

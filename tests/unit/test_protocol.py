@@ -371,6 +371,25 @@ def test_a_dead_nodes_message_is_saved_by_those_who_heard_it() -> None:
     assert closed.attempts[0].relay == ("d", "e", "l")
 
 
+def test_what_a_node_reported_counts_though_it_is_gone_in_the_next_attempt() -> None:
+    server = _begun(2)
+    for m in range(2):
+        server.handle(server_events.SlotOver(m, 1, 1, 1, Outcome.ERASED, (m,), None))
+    server.handle(server_events.ReportArrived(_report(0, "-d")))
+    server.handle(server_events.ReportArrived(_report(1, "d-")))
+    for m in range(2):
+        last = server.handle(server_events.SlotOver(m, 1, 1, 2, Outcome.ERASED, (0, 1), None))
+    assert isinstance(last[0], server_actions.AskRepeat)
+    server.handle(server_events.NodeGone(1, "it died"))
+    payload = Payload(np.zeros(4, dtype=np.uint8))
+    server.handle(server_events.SlotOver(0, 1, 2, 1, Outcome.DELIVERED, (0,), payload))
+    server.handle(server_events.ReportArrived(_report(0, "-l", 2)))
+    (closed,) = server.handle(server_events.SlotOver(0, 1, 2, 2, Outcome.DELIVERED, (0, 1), payload))
+    assert isinstance(closed, server_actions.CloseRound)
+    assert closed.decoder.recoverable() == (0, 1)
+    assert [(report.node, report.attempt) for report in closed.reports] == [(0, 2), (1, 1)]
+
+
 def _report(node: int, heard: str, attempt: int = 1) -> Report:
     return Report(
         node=node,

@@ -48,6 +48,17 @@ def test_frames_of_the_size_that_is_expected_pass(folder: Path, size: int, with_
     asyncio.run(main())
 
 
+def test_a_port_of_this_machine_by_its_name() -> None:
+    async def main() -> None:
+        with NO_KEYS.context() as context:
+            uplink, ears = Socket(context, zmq.XPUB, NO_KEYS), Socket(context, zmq.SUB, NO_KEYS)
+            ears.connect("localhost", uplink.bind("localhost", None), 0)
+            ears.subscribe(b"U")
+            assert await _next(uplink) == [b"\x01U"]
+
+    asyncio.run(main())
+
+
 def test_a_larger_frame_ends_the_connection(folder: Path) -> None:
     async def main() -> None:
         publisher, subscriber = Keys.load(folder, 0), Keys.load(folder, "ps")
