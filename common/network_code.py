@@ -75,6 +75,10 @@ class NetworkCode(ABC):
         """Bytes on the wire of each symbol in what is relayed, without escapes."""
         return bytes_per_symbol(self.p)
 
+    def relay_slot_bytes(self, message_symbols: int) -> int:
+        """Bytes on the wire of what all nodes relay in one slot, without escapes and headers."""
+        return self.num_clients * self.num_symbols(2, message_symbols) * self.bytes_per_codeword_symbol
+
     def equations(self, heard: ArrayLike, direct: ArrayLike, relayed: ArrayLike) -> Symbols:
         """The equations that arrived at the PS, one a row: (n, M), without those that are zero.
 

@@ -26,9 +26,9 @@ def in_parts(work: Callable[[int, int], T], d: int, num_threads: int | None = No
         return list(threads.map(work, edges[:-1], edges[1:]))
 
 
-def each(work: Callable[[K], T], items: Iterable[K], d: int) -> list[T]:
-    """The results of work on each item of d symbols, in order."""
-    if threads_available() == 1 or d < SYMBOLS_PER_THREAD:
+def each(work: Callable[[K], T], items: Iterable[K], num_symbols: int | None = None) -> list[T]:
+    """The results of work on each item, in order; items of few symbols are not worth a thread."""
+    if threads_available() == 1 or (num_symbols is not None and num_symbols < SYMBOLS_PER_THREAD):
         return [work(item) for item in items]
     with ThreadPoolExecutor(threads_available()) as threads:
         return list(threads.map(work, items))

@@ -179,7 +179,7 @@ class Report(Header):
     encode_seconds: float = Field(ge=0, le=1e9, description="seconds of quantising and encoding the message")
     train_loss: float = Field(ge=-1e39, le=1e39, description="mean loss of the last local epoch, a 32-bit float")
     num_clipped: int = Field(ge=0, le=2**31, description="values of the update outside the quantiser's bounds")
-    bytes_from_peers: int = Field(ge=0, le=2**48, description="bytes of slot-1 messages from peers in this attempt")
+    bytes_from_peers: int = Field(ge=0, le=2**48, description="bytes of slot-1 messages from peers in this attempt so far")
 
 
 class TrainingFailed(Header):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click  # parses the command line, and proposes the option that was meant
+from click.core import ParameterSource
 
 from dncfl import __version__
 from dncfl.common.config import MAX_CLIENTS, Config, load_config
@@ -201,7 +202,10 @@ def replay(run_folder: Path, log_level: str, **options: object) -> None:
 @click.option("--data-root", metavar="FOLDER", help="folder with MNIST, for rounds and training on it")
 @click.option("--out", metavar="FOLDER", type=click.Path(path_type=Path), help="where scale.csv and scale.png go")
 @click.option("--json", "json_output", is_flag=True, help="print the figures as one JSON object on stdout")
-def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Path | None, json_output: bool) -> None:
+@click.pass_context
+def bench(
+    context: click.Context, part: str, seconds: float, rounds: int, data_root: str | None, out: Path | None, json_output: bool
+) -> None:
     """Measure dncfl against what else one could use, in turns, as ratios of medians.
 
     PART is coding (against galois, numpy, python-flint, zfec and pyeclib), rounds (against bare sockets, and Flower where
@@ -210,6 +214,9 @@ def bench(part: str, seconds: float, rounds: int, data_root: str | None, out: Pa
     """
     if (part == "scale") != (out is not None):
         raise click.UsageError("scale needs --out FOLDER, and only scale takes it")
+    for name in ("seconds", "data_root", "json_output") if part == "scale" else ():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError("of the options, scale takes --rounds and --out alone: it writes a table and a picture")
     if out is not None:
         with gone_at_signal():
             from dncfl.launch.bench.scale import measure_scale

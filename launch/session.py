@@ -20,7 +20,7 @@ from dncfl.server.global_model import GlobalModel
 from dncfl.server.records import RoundRecord, summarise
 from dncfl.server.run_folder import Checkpoint, RunFolder
 
-RECORDED_VERSIONS = ("dncfl", "torch", "numpy", "pyzmq", "msgpack", "galois")
+RECORDED_VERSIONS = ("dncfl", "torch", "numpy", "numba", "pyzmq", "msgpack")
 
 
 class Session:

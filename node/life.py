@@ -72,7 +72,7 @@ class Life:
         self._last_heard = monotonic()
         self._control_headers: asyncio.Queue[tuple[wire.FromServer, list[Buffer]]] = asyncio.Queue()
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
-        self._bytes_from_peers: Counter[int] = Counter()
+        self._bytes_from_peers: Counter[tuple[int, int]] = Counter()
         self._leaving = threading.Event()
         self._busy = False
         self._progress = 0
@@ -335,8 +335,15 @@ class Life:
             encode_seconds=update.encode_seconds,
             train_loss=update.train_loss,
             num_clipped=update.num_clipped,
-            bytes_from_peers=self._bytes_from_peers.pop(action.round, 0),
+            bytes_from_peers=self._bytes_of_peers(action.round, action.attempt),
         )
+
+    def _bytes_of_peers(self, round: int, attempt: int) -> int:
+        """What peers have sent in this attempt; what came too late for a report is forgotten."""
+        num_bytes = self._bytes_from_peers[round, attempt]
+        for old in [other for other in self._bytes_from_peers if other <= (round, attempt)]:
+            del self._bytes_from_peers[old]
+        return num_bytes
 
     def _take_control(self, frames: list[Buffer]) -> None:
         try:
@@ -404,7 +411,7 @@ class Life:
         except WireError as error:
             self._reject(error)
             return
-        self._bytes_from_peers[header.round] += sum(map(len, frames))
+        self._bytes_from_peers[header.round, header.attempt] += sum(map(len, frames))
         outcome, message = reception.outcome, reception.payload
         if message is not None and not is_intact(
             message, round=header.round, sender=header.sender, num_levels=self._num_levels

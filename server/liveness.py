@@ -63,8 +63,8 @@ class Liveness:
         """Whether the node has work to do, as far as is known."""
         return node in self._signs and self._signs[node].busy
 
-    def is_claimed(self, joined: NodeJoined, now: float) -> bool:
-        """Somebody asks to be a node that there is already; whether that is new, so that the node should be asked."""
+    def claims(self, joined: NodeJoined, now: float) -> bool:
+        """Note that somebody asks to be a node that is there; True when nobody did yet, so that the node should be asked."""
         is_new = joined.node not in self._claims
         self._claims.setdefault(joined.node, (joined, now))
         return is_new

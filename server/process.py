@@ -349,7 +349,7 @@ class ServerProcess:
             self._reject(WireError(f"node {self._nodes_by_address[address]} asks to be node {header.node}, too"))
         elif member is None or member.incarnation == header.incarnation:
             self._events.put_nowait(joined)
-        elif self._liveness.is_claimed(joined, monotonic()):
+        elif self._liveness.claims(joined, monotonic()):
             self._send(member.address, wire.Ping())
 
     def _take_subscription(self, frames: list[Buffer]) -> None:

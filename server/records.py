@@ -50,7 +50,7 @@ class RoundRecord:
     bytes: dict[str, dict[str, int]]
     """bytes on the wire by direction (down: PS to nodes, up: to the PS, peers: node to node) and kind; {} without sockets"""
     seconds: dict[str, float]
-    """the round by phase; see `dncfl.server.process`; in one process the nodes' trainings are summed"""
+    """the round by phase; see `dncfl.server.closing`; in one process the nodes' trainings are summed"""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -84,12 +84,11 @@ def attempt_figures(attempts: Sequence[AttemptTrace], code: NetworkCode, num_par
     """What a round record says of its attempts."""
     used = sum(attempt.relay_slots for attempt in attempts)
     saved = len(attempts) * code.relay_slots - used
-    relayed = code.num_symbols(2, SIDE_SYMBOLS + num_parameters)
     return {
         "attempts": len(attempts),
         "relay_slots": used,
         "relay_slots_saved": saved,
-        "bytes_saved": saved * code.num_clients * relayed * code.bytes_per_codeword_symbol,
+        "bytes_saved": saved * code.relay_slot_bytes(SIDE_SYMBOLS + num_parameters),
         **link_figures(attempts),
     }
 

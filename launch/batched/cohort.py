@@ -18,7 +18,7 @@ from dncfl.common.tasks.data import SIDE, Samples
 from dncfl.common.tasks.model import PaperCNN, Vector
 from dncfl.common.tasks.partition import Indices
 from dncfl.common.tasks.training import Optimiser, Recipe
-from dncfl.common.threads import SYMBOLS_PER_THREAD, each, threads_available
+from dncfl.common.threads import each, threads_available
 from dncfl.launch.batched.cnn import Dropout, scores
 
 SAMPLES_AT_ONCE = {"cpu": 256, "cuda": 2**17}
@@ -62,7 +62,7 @@ class Cohort:
         for client in clients:
             alike.setdefault(len(client.indices), []).append(client)
         groups = [group for same in alike.values() for group in _shared_out(same, together)]
-        trained = each(self._train_group, groups, SYMBOLS_PER_THREAD)
+        trained = each(self._train_group, groups)
         outcomes = dict(zip(map(id, chain(*groups)), chain(*trained), strict=True))
         return [outcomes[id(client)] for client in clients]
 

@@ -70,7 +70,7 @@ def _rows(finished: Finished) -> Iterator[dict[str, Label]]:
     config, records = finished.run.config, finished.records
     code, symbols = network_code(config), SIDE_SYMBOLS + finished.num_parameters
     message = config.clients * symbols * np.dtype(level_type(config.levels)).itemsize
-    relayed = config.clients * code.num_symbols(2, symbols) * code.bytes_per_codeword_symbol
+    relayed = code.relay_slot_bytes(symbols)
     slots = accumulate(record.attempts + record.relay_slots for record in records)
     sizes = accumulate(record.attempts * message + record.relay_slots * relayed for record in records)
     for record, slots_so_far, bytes_so_far in zip(records, slots, sizes, strict=True):

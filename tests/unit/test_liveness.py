@@ -55,8 +55,8 @@ def test_an_idle_node_need_not_make_progress(liveness: Liveness) -> None:
 
 
 def test_who_answers_refutes_a_claim(liveness: Liveness) -> None:
-    assert liveness.is_claimed(CLAIM, 1.0)
-    assert not liveness.is_claimed(CLAIM, 2.0)
+    assert liveness.claims(CLAIM, 1.0)
+    assert not liveness.claims(CLAIM, 2.0)
     assert liveness.speaks(1, 2.5) == CLAIM
     assert liveness.speaks(1, 2.6) is None
     assert liveness.gone(4.0) == []
@@ -64,7 +64,7 @@ def test_who_answers_refutes_a_claim(liveness: Liveness) -> None:
 
 
 def test_who_does_not_answer_gives_way(liveness: Liveness) -> None:
-    liveness.is_claimed(CLAIM, 1.0)
+    liveness.claims(CLAIM, 1.0)
     assert liveness.gone(3.0) == []
     assert liveness.gone(3.1) == [(1, "it does not answer, and another asks to take its place")]
     assert liveness.won_claims(3.1) == [CLAIM]
@@ -72,7 +72,7 @@ def test_who_does_not_answer_gives_way(liveness: Liveness) -> None:
 
 
 def test_a_claim_ends_with_the_life_that_it_is_about(liveness: Liveness) -> None:
-    liveness.is_claimed(CLAIM, 1.0)
+    liveness.claims(CLAIM, 1.0)
     liveness.leaves(1)
     liveness.joins(1, 2.9)
     assert liveness.gone(3.1) == []
