@@ -37,6 +37,7 @@ from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import letters
 from dncfl.node import protocol
 from dncfl.node.faults import NodeFaults
+from dncfl.node.neighbours import Neighbours
 from dncfl.node.protocol import NodeProtocol
 from dncfl.node.settings import NodeSettings
 from dncfl.node.trainer import MakeTrainer, Trainer
@@ -45,9 +46,6 @@ log = logging.getLogger(__name__)
 
 WORTH_A_THREAD = 2**22
 """Products of symbols that take longer than a few milliseconds in the event loop."""
-
-MAX_HEARERS = 1024
-"""Subscribers that a node remembers: four lives of each node of the largest run."""
 
 JOIN_AGAIN_SECONDS = 2.0
 """How often a node asks to join: a PS that was restarted has not heard it."""
@@ -77,9 +75,7 @@ class Life:
         self._busy = False
         self._progress = 0
         self._newest_round = 0
-        self._members: dict[int, tuple[int, str, int]] = {}
-        self._edition = 0
-        self._hearers: set[bytes] = set()
+        self._neighbours = Neighbours(self._node)
         self._num_rejected = 0
         self._num_trained = 0
         self._faults = NodeFaults(settings, self._cut)
@@ -181,10 +177,10 @@ class Life:
         node_protocol = NodeProtocol(
             self._node, config.clients, relay_slots=code.all_relay_slots, waits_to_be_asked=config.early_stop
         )
-        listens = code.relay_slots > 0
+        self._neighbours.listens = code.relay_slots > 0
         await run_beside(
-            self._meet_and_stay(listens=listens),
-            self._uplink.read(partial(self._take_subscription, listens=listens)),
+            self._meet_and_stay(),
+            self._uplink.read(self._take_subscription),
             self._downlink.read(partial(self._take_downlink, welcome.num_parameters)),
             self._peers.read(partial(self._take_transmission, radio)),
             self._follow(node_protocol, code, radio, trainer),
@@ -195,9 +191,9 @@ class Life:
         self._downlink.connect(self._settings.server_host, welcome.downlink_port, wire.SERVER_NAME)
         self._downlink.subscribe(wire.TOPIC_DOWNLINK, wire.ready_topic(self._node, self._incarnation))
 
-    async def _meet_and_stay(self, *, listens: bool) -> None:
+    async def _meet_and_stay(self) -> None:
         """Hear whoever the PS introduces, tell the PS when all of them hear this node, and wait for the end."""
-        if listens:
+        if self._neighbours.listens:
             self._peers.subscribe(wire.TOPIC_MESSAGE, wire.ready_topic(self._node, self._incarnation))
         while True:
             header, _ = await self._control_headers.get()
@@ -210,56 +206,43 @@ class Life:
                     self._num_rejected,
                 )
                 return
-            if not isinstance(header, wire.Peers) or header.edition <= self._edition:
+            if not isinstance(header, wire.Peers) or header.edition <= self._neighbours.edition:
                 continue  # the PS says again what a broken connection may have lost
-            before, self._members = self._members, header.members
-            self._edition = header.edition
-            if listens:
-                self._change_peers(before, self._members)
-            self._confirm(listens=listens)
-
-    def _change_peers(self, before: Mapping[int, tuple[int, str, int]], now: Mapping[int, tuple[int, str, int]]) -> None:
-        for node in before.keys() - {self._node}:
-            if before[node] != now.get(node):
-                self._peers.disconnect(*before[node][1:])
-        for node in now.keys() - {self._node}:
-            if now[node] != before.get(node):
-                self._peers.connect(*now[node][1:], node)
+            gone, come = self._neighbours.introduce(header.edition, header.members)
+            for endpoint in gone:
+                self._peers.disconnect(*endpoint)
+            for node, endpoint in come:
+                self._peers.connect(*endpoint, node)
+            self._confirm()
 
     def _cut(self, peer: int, seconds: float) -> None:
         """Hear nothing of a peer for a time; a fault asks for it."""
-        if (member := self._members.get(peer)) is None:
+        if (endpoint := self._neighbours.endpoint(peer)) is None:
             return
-        endpoint = member[1:]
+        incarnation = self._neighbours.incarnation(peer)
 
         def mend() -> None:
-            if self._members.get(peer) == member and not self._leaving.is_set():
+            if self._neighbours.incarnation(peer) == incarnation and not self._leaving.is_set():
                 self._peers.connect(*endpoint, peer)
 
         self._peers.disconnect(*endpoint)
         asyncio.get_running_loop().call_later(seconds, mend)
 
-    def _take_subscription(self, frames: list[Buffer], *, listens: bool) -> None:
+    def _take_subscription(self, frames: list[Buffer]) -> None:
         try:
             begins, topic, ready = wire.decode_subscription(frames, wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD)
-            if begins and ready and len(self._hearers) >= MAX_HEARERS:
-                raise WireError("a subscriber too many")
+            if not begins:
+                self._neighbours.subscription_ends(topic)
+            elif ready:
+                self._neighbours.subscription_begins(topic)
+                self._confirm()
         except WireError as error:
             self._reject(error)
-            return
-        if not begins:
-            self._hearers.discard(topic)
-        elif ready:
-            self._hearers.add(topic)
-            self._confirm(listens=listens)
 
-    def _confirm(self, *, listens: bool) -> None:
+    def _confirm(self) -> None:
         """Tell the PS once all who must hear this node have subscribed."""
-        due = {wire.ready_topic(wire.SERVER_NAME)}
-        if listens:
-            due |= {wire.ready_topic(m, member[0]) for m, member in self._members.items() if m != self._node}
-        if self._edition and due <= self._hearers:
-            self._send(wire.Connected(node=self._node, edition=self._edition))
+        if self._neighbours.all_hear():
+            self._send(wire.Connected(node=self._node, edition=self._neighbours.edition))
 
     async def _follow(self, node_protocol: NodeProtocol, code: NetworkCode, radio: Radio, trainer: Trainer) -> None:
         """The rounds: each event leads to actions, one after the other."""
@@ -376,7 +359,7 @@ class Life:
                 raise NetworkError(f"the PS has been silent for {self._settings.patience:g} s")
 
     def _send_alive(self) -> None:
-        self._send(wire.Alive(edition=self._edition, busy=self._busy, progress=self._progress))
+        self._send(wire.Alive(edition=self._neighbours.edition, busy=self._busy, progress=self._progress))
 
     def _take_downlink(self, num_parameters: int, frames: list[Buffer]) -> None:
         try:
@@ -406,7 +389,7 @@ class Life:
         try:
             reception = radio.receive(frames)
             header = reception.header
-            if self._members.get(header.sender, (0,))[0] != header.incarnation:
+            if self._neighbours.incarnation(header.sender) != header.incarnation:
                 raise WireError(f"a transmission of another life of node {header.sender}")
         except WireError as error:
             self._reject(error)

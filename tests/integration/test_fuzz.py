@@ -263,7 +263,9 @@ class Fuzzer:
         owner = target.owner
         try:
             if target.name == "_take_subscription":
-                return not (isinstance(owner, Life) and mutant[0][:1] == b"\x00" and mutant[0][1:] in owner._hearers)
+                return not (
+                    isinstance(owner, Life) and mutant[0][:1] == b"\x00" and mutant[0][1:] in owner._neighbours._hearers
+                )
             if target.name == "_take_transmission":
                 return self._is_harmless_transmission(target, original, mutant)
             if isinstance(owner, ServerProcess):
@@ -301,7 +303,7 @@ class Fuzzer:
         except WireError:
             return True
         if isinstance(header, wire.Peers):
-            return header.edition <= node._edition
+            return header.edition <= node._neighbours.edition
         return isinstance(header, wire.Alive | wire.Ping | wire.Welcome) or len(frames) > 1
 
     def _is_harmless_transmission(self, target: Target, original: Frames, mutant: Frames) -> bool:
