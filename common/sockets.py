@@ -139,7 +139,9 @@ class Socket:
         try:
             reserved = system_sockets.create_server((host, port or 0), backlog=BACKLOG)
         except OSError as error:
-            raise NetworkError(f"cannot listen at {_place(host, port)}: {error.strerror or error}") from error
+            is_name = isinstance(error, system_sockets.gaierror)  # whose numbers are its own
+            reason = error.strerror if is_name else os.strerror(error.errno or 0)
+            raise NetworkError(f"cannot listen at {_place(host, port)}: {reason}") from error
         reserved.setblocking(False)
         return reserved
 
