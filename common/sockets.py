@@ -139,8 +139,7 @@ class Socket:
         try:
             reserved = system_sockets.create_server((host, port or 0), backlog=BACKLOG)
         except OSError as error:
-            is_name = isinstance(error, system_sockets.gaierror)  # whose numbers are its own
-            reason = error.strerror if is_name else os.strerror(error.errno or 0)
+            reason = str(error.strerror or error).partition(" (while")[0]  # Python adds the address, which is told already
             raise NetworkError(f"cannot listen at {_place(host, port)}: {reason}") from error
         reserved.setblocking(False)
         return reserved
