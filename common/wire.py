@@ -242,6 +242,7 @@ class StopWaiting(Header):
     round: Round
     attempt: Attempt
     senders: Nodes
+    overdue: bool = Field(description="whether these links are not to be waited for until something comes over them again")
 
 
 class Transmission(Header):

@@ -378,8 +378,8 @@ class Life:
                     self._events.put_nowait(protocol.ModelArrived(round, theta, frozenset(members)))
                 case wire.Repeat(round=round, attempt=attempt, members=members):
                     self._events.put_nowait(protocol.RepeatAsked(round, attempt, frozenset(members)))
-                case wire.StopWaiting(round=round, attempt=attempt, senders=senders):
-                    self._events.put_nowait(protocol.WaitingEnds(round, attempt, frozenset(senders)))
+                case wire.StopWaiting(round=round, attempt=attempt, senders=senders, overdue=overdue):
+                    self._events.put_nowait(protocol.WaitingEnds(round, attempt, frozenset(senders), overdue))
                 case wire.RelaySlot(round=round, attempt=attempt, slot=slot):
                     self._events.put_nowait(protocol.RelayAsked(round, attempt, slot))
         except WireError as error:

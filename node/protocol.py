@@ -93,11 +93,12 @@ class RelayAsked:
 
 @dataclass(frozen=True)
 class WaitingEnds:
-    """The PS has given up slot 1 of these senders in an attempt."""
+    """The PS has given up slot 1 of these senders in an attempt: they send nothing, or they are overdue."""
 
     round: int
     attempt: int
     senders: frozenset[int]
+    overdue: bool = False
 
 
 Event = ModelArrived | Trained | TrainingFailed | PeerSlotOver | RepeatAsked | RelayAsked | WaitingEnds
@@ -184,6 +185,7 @@ class NodeProtocol:
             return self._count_stale(event)
         self._round, self._attempt, self._update = event.round, 1, None
         self._awaited = self._peers & event.members
+        self._silent &= event.members  # who comes back does so over a new connection
         self._outcomes = {place: seen for place, seen in self._outcomes.items() if place[0] >= event.round}
         self._messages = {round: held for round, held in self._messages.items() if round >= event.round}
         self.state = State.TRAINING
@@ -251,7 +253,8 @@ class NodeProtocol:
         for sender in self._peers & event.senders:
             if sender not in seen:
                 seen[sender] = Outcome.LOST
-                self._silent.add(sender)
+                if event.overdue:
+                    self._silent.add(sender)
         return self._report_when_slot_over() if self.state is State.LISTENING else []
 
     def _report_when_slot_over(self) -> list[Action]:

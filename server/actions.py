@@ -95,11 +95,13 @@ class Remind:
 
 @dataclass(frozen=True)
 class EndWaiting:
-    """Tell all nodes not to wait for slot 1 of these senders."""
+    """Tell all nodes not to wait for slot 1 of these senders: they send nothing, or they are overdue."""
 
     round: int
     attempt: int
     senders: tuple[int, ...]
+    overdue: bool = False
+    """a deadline has passed, and who knows why: links that are silent now are not waited for in later rounds either"""
 
 
 @dataclass(frozen=True)

@@ -218,8 +218,8 @@ class ServerProcess:
             case actions.Remind(node, incarnation, request):
                 log.info("node %d hears the PS again", node)
                 self._request(request, wire.ready_topic(node, incarnation))
-            case actions.EndWaiting(round, attempt, senders):
-                self._publish("control", wire.StopWaiting(round=round, attempt=attempt, senders=senders))
+            case actions.EndWaiting(round, attempt, senders, overdue):
+                self._publish("control", wire.StopWaiting(round=round, attempt=attempt, senders=senders, overdue=overdue))
             case actions.CloseRound(round):
                 await self._meet_faults("before-decode", round)
                 collected = perf_counter()

@@ -310,7 +310,7 @@ class ServerProtocol:
         without_report = self._active - now.reports.keys()
         if without_report and not self._pressed:
             self._pressed = True
-            return [EndWaiting(now.round, now.attempt, tuple(sorted(self._introduced)))]
+            return [EndWaiting(now.round, now.attempt, tuple(sorted(self._introduced)), overdue=True)]
         self._silent |= self.awaited - without_report
         self._active -= without_report
         out = f"{nodes_in_words(without_report)} did not report: no further part in round {now.round}"

@@ -226,5 +226,5 @@ def _heard(
             return node_side.RelayAsked(round, attempt, slot)
         case server_actions.AskRepeat(round, attempt, members):
             return node_side.RepeatAsked(round, attempt, frozenset(members))
-        case server_actions.EndWaiting(round, attempt, senders):
-            return node_side.WaitingEnds(round, attempt, frozenset(senders))
+        case server_actions.EndWaiting(round, attempt, senders, overdue):
+            return node_side.WaitingEnds(round, attempt, frozenset(senders), overdue)

@@ -207,6 +207,24 @@ def test_a_node_counts_what_is_stale_and_goes_on() -> None:
     assert node.num_stale == 6
 
 
+@pytest.mark.parametrize("overdue", [False, True])
+def test_only_a_link_that_is_overdue_is_not_waited_for_in_the_next_round(overdue: bool) -> None:
+    """A node that could not train sends nothing in one round; in the next it is heard as before."""
+    node = _node(3, waits_to_be_asked=True)
+    node.handle(node_side.ModelArrived(1, _theta(), EVERYONE))
+    node.handle(_trained(1))
+    node.handle(_heard(1, round=1))
+    (report,) = node.handle(node_side.WaitingEnds(1, 1, frozenset({2}), overdue))
+    assert isinstance(report, node_side.Report)
+    assert report.heard == (None, Outcome.DELIVERED, Outcome.LOST)
+    node.handle(node_side.ModelArrived(2, _theta(), EVERYONE))
+    node.handle(_trained(2))
+    told = node.handle(_heard(1, round=2))
+    assert bool(told) == overdue, "it reports without waiting for node 2 only where that link was overdue"
+    late = node.handle(_heard(2, round=2))
+    assert bool(late) != overdue
+
+
 def test_what_no_node_does_is_an_error_that_says_where() -> None:
     config = load_config(None, {"clients": 2})
     server = ServerProtocol(config, network_code(config))
