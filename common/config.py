@@ -293,6 +293,8 @@ def load_config(path: Path | None, overrides: Mapping[str, object]) -> Config:
     one line per mistake: the setting, its value and what is allowed.
     """
     values = read_toml(path) if path is not None else {}
+    if wrong := of_wrong_type(values):
+        raise ConfigError("\n".join(f"{path}: {mistake}" for mistake in wrong))
     if "pe" in overrides:
         replaced = {*FADING, "channel"}
     elif set(FADING) & set(overrides):
@@ -320,6 +322,20 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     return {key.replace("-", "_"): value for key, value in values.items()}
+
+
+def of_wrong_type(values: Mapping[str, object]) -> list[str]:
+    """What is wrong with settings in a file that are texts or switches where numbers are due, or the other way round.
+
+    From a command line all are texts, so pydantic makes sense of them.
+    """
+    due = {int: "a whole number", float: "a number", bool: "true or false"}
+    return [
+        f"{name} = {json.dumps(value)}: must be {due[kind]}"
+        for name, value in values.items()
+        if (kind := getattr(Config.model_fields.get(name), "annotation", None)) in due
+        and (isinstance(value, str) or isinstance(value, bool) != (kind is bool))
+    ]
 
 
 def _is_cause(detail: Any) -> bool:

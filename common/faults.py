@@ -59,7 +59,6 @@ _FORM = re.compile(r"(?P<kind>[a-z]+):(?P<who>ps|\d+(-\d+)?):(?P<round>\d+):(?P<
 
 def _fault(value: Any) -> Any:
     """A fault from its text or its table; raises ValueError for one that cannot strike."""
-    text = value
     if isinstance(value, str):
         if (match := _FORM.fullmatch(value)) is None:
             raise ValueError("a fault is written KIND:WHO:ROUND:POINT[:SECONDS], as in kill:2:3:before-training")
@@ -73,17 +72,17 @@ def _fault(value: Any) -> Any:
     except ValidationError as error:
         detail = error.errors()[0]
         rule = POINT_IN_WORDS if detail["type"] == "string_pattern_mismatch" else rule_in_words(detail)
-        raise ValueError(f"{text}: {detail['loc'][0]} {rule}") from None
+        raise ValueError(f"{detail['loc'][0]} {rule}") from None
     side = "ps" if fault.node is None else "node"
     place = fault.point.partition("-")[2]
     if side == "ps" and (fault.kind not in AT_SERVER or place in ("join", "training")):
-        raise ValueError(f"{fault}: the PS has the kinds {', '.join(AT_SERVER)}, and the points slot-N, decode, checkpoint")
+        raise ValueError(f"the PS has the kinds {', '.join(AT_SERVER)}, and the points slot-N, decode, checkpoint")
     if side == "node" and place in ("decode", "checkpoint"):
-        raise ValueError(f"{fault}: a node has the points join, training and slot-N")
+        raise ValueError("a node has the points join, training and slot-N")
     if (fault.kind == "cut") != (fault.peer is not None) or (fault.kind == "cut" and fault.peer == fault.node):
-        raise ValueError(f"{fault}: cut, and only cut, is between two nodes, as in cut:2-3:5:before-slot-1:10")
+        raise ValueError("cut, and only cut, is between two nodes, as in cut:2-3:5:before-slot-1:10")
     if (fault.round == 0) != (place == "join"):
-        raise ValueError(f"{fault}: round 0 is for the points before-join and after-join, and only for these")
+        raise ValueError("round 0 is for the points before-join and after-join, and only for these")
     return fault
 
 
@@ -92,10 +91,13 @@ AnyFault = Annotated[Fault, BeforeValidator(_fault)]
 
 def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
     """Faults from their texts. Raises ConfigError."""
-    try:
-        return tuple(_fault(text) for text in texts)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    faults = []
+    for text in texts:
+        try:
+            faults.append(_fault(text))
+        except ValueError as error:
+            raise ConfigError(f"{text}: {error}") from None
+    return tuple(faults)
 
 
 def seconds_of(fault: Fault) -> float:

@@ -9,6 +9,7 @@ _RULES = {
     "less_than_equal": "at most {le}",
     "less_than": "less than {lt}",
     "literal_error": "one of {expected}",
+    "missing": "given",
     "int_parsing": "a whole number",
     "int_type": "a whole number",
     "int_from_float": "a whole number",

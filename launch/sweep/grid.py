@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from dncfl.common.config import Config, load_config, read_toml
+from dncfl.common.config import Config, load_config, of_wrong_type, read_toml
 from dncfl.common.errors import ConfigError
 from dncfl.launch.sweep.runs import Label, Run
 
@@ -149,6 +149,8 @@ def _checked(fixed: Mapping[str, Any], choices: Axes, seed: int) -> list[tuple[d
         for point in points:
             settings |= point.settings
         try:
+            if wrong := of_wrong_type(settings):
+                raise ConfigError("\n".join(wrong))
             config = load_config(None, settings | {"seed": seed})
         except ConfigError as error:
             for line in str(error).splitlines():

@@ -163,5 +163,21 @@ def test_broken_files(tmp_path: Path, content: bytes | None, message: str) -> No
         load_config(path, {})
 
 
+def test_a_file_has_numbers_and_switches_and_no_texts_of_them(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'clients = "4"\nearly_stop = "no"\nlr = "0.1"\nmin_nodes = true\njson = false\nbound = 0.2\nsnr = 1\nrounds = 3\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {})
+    assert [line.partition("run.toml: ")[2] for line in str(caught.value).splitlines()] == [
+        'clients = "4": must be a whole number',
+        'early_stop = "no": must be true or false',
+        'lr = "0.1": must be a number',
+        "min_nodes = true: must be a whole number",
+    ]
+    assert load_config(None, {"clients": "4"}).clients == 4, "on a command line all are texts"
+
+
 def test_every_setting_is_described() -> None:
     assert all(field.description for field in Config.model_fields.values())
