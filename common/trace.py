@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from dncfl.common.channel import Channel, Flags, Outcome
 from dncfl.common.errors import DataError
+from dncfl.common.words import rule_in_words
 
 NOT_LISTENED = "-"
 """The letter of a link that nobody listens on: a node's own, and all links between nodes where no one relays."""
@@ -51,12 +52,22 @@ def read_trace(path: Path) -> list[AttemptTrace]:
     """The attempts in a trace file. Raises DataError when it is missing or malformed."""
     try:
         lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the trace {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise DataError(f"the trace {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a trace of dncfl: {error}") from error
+    return [_attempt(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _attempt(path: Path, number: int, line: str) -> AttemptTrace:
     try:
-        return [AttemptTrace.model_validate(json.loads(line)) for line in lines if line.strip()]
-    except (json.JSONDecodeError, pydantic.ValidationError) as error:
-        raise DataError(f"{path} is not a trace of dncfl: {str(error).splitlines()[0]}") from error
+        return AttemptTrace.model_validate(json.loads(line))
+    except json.JSONDecodeError as error:
+        reason = str(error)
+    except pydantic.ValidationError as error:
+        detail = error.errors()[0]
+        reason = " ".join(map(str, detail["loc"])) + f": {rule_in_words(detail)}"
+    raise DataError(f"{path} is not a trace of dncfl: line {number}: {reason}")
 
 
 class TraceChannel(Channel):

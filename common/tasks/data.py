@@ -16,6 +16,7 @@ from torch.nn.functional import interpolate
 
 from dncfl.common.errors import DataError
 from dncfl.common.randomness import Purpose, stream
+from dncfl.common.tasks.partition import NUM_CLASSES
 
 SIDE = 28
 PIXEL_MEAN, PIXEL_DEVIATION = 0.1307, 0.3081
@@ -100,9 +101,21 @@ def _mnist(data_root: str | None, train: bool) -> Dataset:
     try:
         data = MNIST(root, train=train)
     except Exception as error:  # torchvision raises almost anything on a damaged file
-        reason = f"{type(error).__name__} {error}".strip()
-        raise DataError(f"MNIST in {root} is damaged ({reason}); remove {root / 'MNIST'} and try again") from error
+        raise _unusable(root, data_root, f"{type(error).__name__} {error}".strip()) from error
+    if data.data.shape[1:] != (SIDE, SIDE):
+        height, width = data.data.shape[1:]
+        raise _unusable(root, data_root, f"images of {height} x {width} pixels, where {SIDE} x {SIDE} are due")
+    if (found := data.targets.unique().tolist()) != list(range(NUM_CLASSES)):
+        raise _unusable(root, data_root, f"labels {', '.join(map(str, found))}, where each of 0..{NUM_CLASSES - 1} is due")
+    if len(data.data) != len(data.targets):
+        raise _unusable(root, data_root, f"{len(data.data)} images with {len(data.targets)} labels")
     return Dataset(data.data, data.targets, full_scale=255)
+
+
+def _unusable(root: Path, data_root: str | None, reason: str) -> DataError:
+    folder = root / "MNIST"
+    again = f"remove {folder} and try again" if data_root is None else f"put sound files into {folder / 'raw'}"
+    return DataError(f"MNIST in {root} is damaged ({reason}); {again}")
 
 
 def _mnist_root(data_root: str | None) -> Path:

@@ -87,14 +87,16 @@ def test_a_trace_at_hand_is_used_by_the_trace_channel_alone(tmp_path: Path) -> N
 
 def test_a_trace_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "trace.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot be read: No such file or directory$"):
+        read_trace(tmp_path / "nowhere.jsonl")
+    with pytest.raises(DataError, match="is not a trace of dncfl: .*invalid start byte"):
         read_trace(tmp_path / "trace.jsonl")
 
 
 @pytest.mark.parametrize("content", ["{", '{"round": 1}', '{"round": 0, "attempt": 1, "slot1": [], "relay": []}', "[]"])
 def test_what_is_no_trace_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "trace.jsonl").write_text(content + "\n")
-    with pytest.raises(DataError, match="is not a trace of dncfl"):
+    with pytest.raises(DataError, match="is not a trace of dncfl: line 1: "):
         read_trace(tmp_path / "trace.jsonl")
 
 

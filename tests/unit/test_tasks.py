@@ -107,21 +107,46 @@ def test_mnist_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         load_dataset("mnist", str(tmp_path), train=True)
 
 
+def _write_mnist(root: Path, labels: bytes, side: int = 28) -> None:
+    """Real IDX files in torchvision's layout: as many images as labels, in both parts."""
+    raw = root / "MNIST" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    pixels = (np.arange(len(labels) * side * side) % 256).astype(np.uint8).tobytes()
+    for part in ("train", "t10k"):
+        header = np.array([0x803, len(labels), side, side], dtype=">u4").tobytes()
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(header + pixels)
+        header = np.array([0x801, len(labels)], dtype=">u4").tobytes()
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(header + labels)
+
+
 def test_mnist_in_torchvisions_layout(tmp_path: Path) -> None:
-    """Real IDX files, made here: 3 training and 2 test images."""
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for part, count in (("train", 3), ("t10k", 2)):
-        pixels = np.arange(count * 784, dtype=np.int64) % 256
-        header = np.array([0x803, count, 28, 28], dtype=">u4").tobytes()
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(header + pixels.astype(np.uint8).tobytes())
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(np.array([0x801, count], dtype=">u4").tobytes() + bytes(range(count)))
+    _write_mnist(tmp_path, bytes(range(10)))
     ensure_available("mnist", str(tmp_path))
     samples = load_dataset("mnist", str(tmp_path), train=True).all_samples("cpu")
-    assert samples.labels.tolist() == [0, 1, 2]
+    assert samples.labels.tolist() == list(range(10))
     assert samples.images[0, 0, 0, 255 % 28].item() == pytest.approx((255 % 28 / 255 - 0.1307) / 0.3081)
-    (raw / "t10k-images-idx3-ubyte").write_bytes(b"junk")
-    with pytest.raises(DataError, match="damaged"):
+
+
+@pytest.mark.parametrize(
+    ("labels", "side", "reason"),
+    [
+        (bytes(range(10)), 8, "images of 8 x 8 pixels, where 28 x 28 are due"),
+        (bytes(range(3)), 28, r"labels 0, 1, 2, where each of 0\.\.9 is due"),
+        (bytes(range(11)), 28, "labels 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, where"),
+    ],
+)
+def test_other_data_in_its_place_are_refused(tmp_path: Path, labels: bytes, side: int, reason: str) -> None:
+    _write_mnist(tmp_path, labels, side)
+    with pytest.raises(DataError, match=reason):
+        load_dataset("mnist", str(tmp_path), train=True)
+    with pytest.raises(DataError, match=reason):
+        load_dataset("mnist", str(tmp_path), train=False)
+
+
+def test_a_damaged_file_is_not_to_be_removed_from_a_users_own_folder(tmp_path: Path) -> None:
+    _write_mnist(tmp_path, bytes(range(10)))
+    (tmp_path / "MNIST" / "raw" / "t10k-images-idx3-ubyte").write_bytes(b"junk")
+    with pytest.raises(DataError, match=r"damaged .*; put sound files into .*raw$"):
         load_dataset("mnist", str(tmp_path), train=False)
 
 
