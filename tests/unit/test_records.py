@@ -87,9 +87,9 @@ def test_a_trace_at_hand_is_used_by_the_trace_channel_alone(tmp_path: Path) -> N
 
 def test_a_trace_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "trace.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="cannot be read: No such file or directory$"):
+    with pytest.raises(DataError, match=r"cannot be read: No such file or directory$"):
         read_trace(tmp_path / "nowhere.jsonl")
-    with pytest.raises(DataError, match="is not a trace of dncfl: .*invalid start byte"):
+    with pytest.raises(DataError, match=r"is not a trace of dncfl: .*invalid start byte"):
         read_trace(tmp_path / "trace.jsonl")
 
 
