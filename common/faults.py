@@ -14,7 +14,8 @@ A fault is written `KIND:WHO:ROUND:POINT[:SECONDS]`, as in `stop:2:3:before-slot
                cut        WHO = a-b: node a hears nothing of node b for SECONDS
     WHO        a node's number, or ps
     ROUND      from 1; 0 for the points around join
-    POINT      before- or after- and join, training, slot-1, slot-2, … at a node; slot-1, …, decode, checkpoint at the PS
+    POINT      before- or after- and join, training, slot-1, slot-2, … at a node; slot-1, …, decode, checkpoint at the PS;
+               after-slot-N is when ZeroMQ has been given the transmission, which a kill may still catch in there
 
 How a process carries them out is in `dncfl.common.fault_injection`.
 """

@@ -52,8 +52,8 @@ def plot(table: Path, x: str, y: str, by: str | None, where: tuple[str, ...], ea
     """Draw curves of a sweep: the mean over its seeds, with 95 % confidence.
 
     FOLDER_OR_TABLE is the folder of a sweep, or a table as .parquet or .csv. The band is that of Student's t for the mean, at
-    each x by itself. Over slots or bytes every run is a step function, which keeps its last value until its next round is
-    done; a curve spans where all of its runs have a value.
+    each x by itself; a mean over more than seeds has none. Over slots or bytes every run is a step function, which keeps its
+    last value until its next round is done; a curve spans where all of its runs have a value.
     """
     with gone_at_signal():
         from dncfl.launch.sweep.plot import draw

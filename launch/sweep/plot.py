@@ -136,11 +136,14 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     figure = Figure(figsize=(9.5 if outside else 7.5, 4.8), layout="constrained")
     axes = figure.subplots()
     most = max(curve.num_runs for curve in drawn)
+    opacity = 0.0 if averaged else OPACITY / len(drawn) ** 0.5  # other runs than other seeds are no sample of anything
     for curve, (colour, dash) in zip(drawn, _styles(drawn), strict=True):
-        _draw_curve(axes, curve, x, y, colour, dash, OPACITY / len(drawn) ** 0.5, each_run=each_run)
+        _draw_curve(axes, curve, x, y, colour, dash, opacity, each_run=each_run)
     y_title = UNITS[y][1] if y in UNITS else y.replace("_", " ")
-    over = "seeds" if not averaged else f"seeds and {' and '.join(averaged)}"
-    title = "one run each" if most == 1 else f"mean over {over} of n runs, with 95 % confidence"
+    if averaged:
+        title = f"mean over seeds and {' and '.join(averaged)} of n runs"
+    else:
+        title = "one run each" if most == 1 else "mean over seeds of n runs, with 95 % confidence"
     axes.set(xlabel=X_TITLES[x], ylabel=y_title)
     axes.set_title(title, fontsize="medium")
     axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
@@ -161,7 +164,7 @@ def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: 
     look: dict[str, Any] = {"color": colour, "linestyle": dash, "drawstyle": "default" if x == "round" else "steps-post"}
     points, mean, half_width = x_scale * curve.x, y_scale * curve.mean, y_scale * curve.half_width
     axes.plot(points, mean, **look, label=_name(curve), marker="o" if points.size == 1 else None)
-    if curve.num_runs > 1:
+    if curve.num_runs > 1 and opacity:
         step: Literal["post"] | None = None if x == "round" else "post"
         axes.fill_between(points, mean - half_width, mean + half_width, step=step, color=colour, alpha=opacity, linewidth=0)
     if each_run:

@@ -85,6 +85,16 @@ def test_a_picture_of_any_table(tmp_path: Path, suffix: str) -> None:
     assert picture.stat().st_size > 1000
 
 
+def test_only_means_over_seeds_have_a_band(tmp_path: Path) -> None:
+    path = write(tmp_path, make_table(method=["dnc", "qfl"], snr=[1, 3.5]))
+    by_all = draw(path, by=["method", "snr"], out=tmp_path / "all.svg").read_text()
+    assert "mean over seeds of n runs, with 95 % confidence" in by_all
+    assert "PolyCollection" in by_all
+    by_method = draw(path, by=["method"], out=tmp_path / "method.svg").read_text()
+    assert "mean over seeds and snr of n runs -->" in by_method
+    assert "PolyCollection" not in by_method
+
+
 def test_the_default_picture_and_a_csv(tmp_path: Path) -> None:
     make_table().write_csv(tmp_path / "some.csv")
     assert draw(tmp_path / "some.csv", y="loss") == tmp_path / "loss-by-round.png"
