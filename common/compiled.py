@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # what numba builds its code with; needed for the address of an array
-from numba import njit, types  # compiles loops over arrays to vector instructions, at the user's
+from numba import njit, types  # compiles loops over arrays to the vector instructions of the machine at hand
 from numba.core import config
 from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dncfl.common.errors import StorageError
@@ -41,7 +41,8 @@ def append(path: Path, content: bytes) -> None:
                 rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
         except OSError:
-            file.truncate(size)
+            with suppress(OSError):  # the first reason is the one to tell
+                file.truncate(size)
             raise
 
 

@@ -284,8 +284,9 @@ class ServerProcess:
 
     def _warn_of_suspects(self, round: int, verdict: Verdict) -> None:
         if verdict.suspects:
-            suspects = nodes_in_words(verdict.suspects)
-            self._observer.warning(f"round {round}: wrong symbols of {suspects}; {len(verdict.dropped)} equations are left out")
+            suspects, dropped = nodes_in_words(verdict.suspects), len(verdict.dropped)
+            left_out = f"{dropped} equation{' is' if dropped == 1 else 's are'} left out"
+            self._observer.warning(f"round {round}: wrong symbols of {suspects}; {left_out}")
         elif verdict.contradiction:
             self._observer.warning(f"round {round}: somebody sent wrong symbols, and too little came to tell who")
 

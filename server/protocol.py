@@ -324,7 +324,7 @@ class ServerProtocol:
         return [
             warning,
             *self._leave_out(event.node),
-            *(self._give_up_below(left, _the_last(event.node, event.reason)) or self._close_when_complete()),
+            *(self._give_up_without(event.node, event.reason, left) or self._close_when_complete()),
         ]
 
     def _leave_out(self, node: int) -> list[Action]:
@@ -340,10 +340,10 @@ class ServerProtocol:
         actions = self._dismiss(event.node, event.reason)
         reason = self._reasons.setdefault(event.node, event.reason)  # the first is the node's own, if it told one
         if self.state is State.JOINING:
-            if gone := self._give_up_below(len(self._expected), _the_last(event.node, reason)):
+            if gone := self._give_up_without(event.node, reason, len(self._expected)):
                 return [*actions, *gone]
             return [*actions, *(self._introduce_when_all_are_here() if self._expected else [])]
-        if gone := self._give_up_below(len(self.members), _the_last(event.node, reason)):
+        if gone := self._give_up_without(event.node, reason, len(self.members)):
             return [*actions, *gone]
         if self.state is State.CONNECTING:
             self._introduced = {}  # the others wait for its subscriptions: introduce them anew
@@ -360,6 +360,9 @@ class ServerProtocol:
         if self._introduced.get(node) is member:
             self._introduced.pop(node, None)
         return [] if member is None else [Dismiss(node, member, reason)]
+
+    def _give_up_without(self, node: int, reason: str, num_left: int) -> list[Action]:
+        return self._give_up_below(num_left, f"the last to go is node {node}: {reason}")
 
     def _give_up_below(self, num_left: int, why: str) -> list[Action]:
         if num_left >= self._config.min_nodes:
@@ -401,7 +404,3 @@ _TRANSITIONS: Mapping[tuple[State, type[Event]], Callable[..., list[Action]]] = 
     (State.CLOSING, RoundDoubted): ServerProtocol._ask_for_more,
     (State.CLOSING, RoundClosed): ServerProtocol._go_on,
 }
-
-
-def _the_last(node: int, reason: str) -> str:
-    return f"the last to go is node {node}: {reason}"

@@ -75,7 +75,8 @@ def read_table(path: Path) -> pl.DataFrame:
     """The table in a .parquet or .csv file. Raises StorageError when it is none of a sweep."""
     if not path.exists():
         if (path.parent / METRICS).exists():
-            raise StorageError(f"{path.parent} is the folder of a run, with its picture in {PICTURE}; this draws sweeps")
+            picture = f", with its picture in {PICTURE}" if (path.parent / PICTURE).exists() else ""
+            raise StorageError(f"{path.parent} is the folder of a run{picture}; this draws sweeps")
         raise StorageError(f"there is no table {path}; a sweep has one as soon as a run of it is finished")
     try:
         table = pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
