@@ -63,10 +63,10 @@ def _attempt(path: Path, number: int, line: str) -> AttemptTrace:
     try:
         return AttemptTrace.model_validate(json.loads(line))
     except json.JSONDecodeError as error:
-        reason = str(error)
+        reason = error.msg
     except pydantic.ValidationError as error:
         detail = error.errors()[0]
-        reason = " ".join(map(str, detail["loc"])) + f": {rule_in_words(detail)}"
+        reason = " ".join(map(str, (*detail["loc"], rule_in_words(detail))))
     raise DataError(f"{path} is not a trace of dncfl: line {number}: {reason}")
 
 
