@@ -87,7 +87,7 @@ def prefetch(_, address):  # type: ignore[no-untyped-def]  # pragma: no cover
 def narrow(_, source, target):  # type: ignore[no-untyped-def]  # pragma: no cover
     """In compiled functions: the low bytes of 64 words of 16 bits at one address to another; which were over 255, as bits.
 
-    Written out because LLVM finds no mask in a loop, and a branch for each symbol took as long as computing it.
+    Written out because LLVM makes no mask of a loop, and branches in place of it took half as long as the product.
     """
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]

@@ -140,7 +140,7 @@ class Socket:
             reserved = system_sockets.create_server((host, port or 0), backlog=BACKLOG)
         except OSError as error:
             reason = str(error.strerror or error).partition(" (while")[0]  # Python adds the address, which is told already
-            raise NetworkError(f"cannot listen at {_place(host, port)}: {reason}") from error
+            raise NetworkError(f"cannot listen at {host}:{'*' if port is None else port}: {reason}") from error
         reserved.setblocking(False)
         return reserved
 
@@ -246,10 +246,6 @@ class Socket:
             if self._is_control:
                 raise
             log.warning("%s", error)
-
-
-def _place(host: str, port: int | None) -> str:
-    return f"{host}:{'*' if port is None else port}"
 
 
 def _monitor(context: Context, socket: RawSocket) -> RawSocket:

@@ -1,6 +1,7 @@
 """What a session does with a run that ends early."""
 
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,25 +9,36 @@ from rich.console import Console
 
 from dncfl.common.config import load_config
 from dncfl.common.errors import NodeFailed
+from dncfl.common.trace import AttemptTrace
 from dncfl.launch.display import Display
 from dncfl.launch.reference import over_channel, reference_rounds
 from dncfl.launch.session import Session
+from dncfl.server.records import RoundRecord
+
+Store = Callable[[Session, RoundRecord, Sequence[AttemptTrace]], None]
+
+
+def _fails_after_a_round(command: str, path: Path, store: Store) -> None:
+    """A run whose only round is stored, with some harm, before it ends for a reason of its own."""
+    config = load_config(None, {"clients": 2, "local_epochs": 1, "out": str(path)})
+    session = Session(command, config, Display(config, Console(stderr=True, width=200)))
+
+    def work() -> None:
+        store(session, *next(reference_rounds(config, session.model, over_channel(config))))
+        raise NodeFailed("the real reason")
+
+    with pytest.raises(NodeFailed, match="the real reason"):
+        session.carry_out(work)
 
 
 def test_a_folder_that_cannot_be_completed_does_not_hide_why_the_run_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = load_config(None, {"clients": 2, "local_epochs": 1, "out": str(tmp_path / "run")})
-    session = Session("simulate", config, Display(config, Console(stderr=True, width=200)))
-
-    def work() -> None:
-        record, attempts = next(reference_rounds(config, session.model, over_channel(config)))
+    def store(session: Session, record: RoundRecord, attempts: Sequence[AttemptTrace]) -> None:
         session.add_round(record, attempts)
         shutil.rmtree(session.folder.path)
-        raise NodeFailed("the real reason")
 
-    with pytest.raises(NodeFailed, match="the real reason"):
-        session.carry_out(work)
+    _fails_after_a_round("simulate", tmp_path / "run", store)
     told = capsys.readouterr().err
     assert "run cannot be written" in told
     assert "finished round" not in told, "they are not there any more"
@@ -35,17 +47,11 @@ def test_a_folder_that_cannot_be_completed_does_not_hide_why_the_run_ended(
 def test_how_to_go_on_is_told_even_where_the_summary_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = load_config(None, {"clients": 2, "local_epochs": 1, "out": str(tmp_path / "run")})
-    session = Session("run", config, Display(config, Console(stderr=True, width=200)))
-
-    def work() -> None:
-        record, attempts = next(reference_rounds(config, session.model, over_channel(config)))
+    def store(session: Session, record: RoundRecord, attempts: Sequence[AttemptTrace]) -> None:
         session.add_round_and_checkpoint(record, attempts, session.model.theta)
-        (tmp_path / "run" / "summary.json").mkdir()
-        raise NodeFailed("the real reason")
+        (session.folder.path / "summary.json").mkdir()
 
-    with pytest.raises(NodeFailed, match="the real reason"):
-        session.carry_out(work)
+    _fails_after_a_round("run", tmp_path / "run", store)
     told = capsys.readouterr().err
     assert "run cannot be written" in told
     assert f"1 finished round is in {tmp_path}/run; go on with: dncfl run --resume {tmp_path}/run" in told
