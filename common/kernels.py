@@ -25,6 +25,9 @@ CACHE_LINE = 64
 STRIDE = 64
 """Symbols that are packed together, see `narrow`; a block is so many, or a multiple."""
 
+EXACT_IN_FLOAT32 = 2_700_000
+"""Sums below this are reduced exactly in float32, see `exact_type`."""
+
 GROUP = 5
 """Terms that are added up before a sum is stored; rows are filled up to whole groups with zeros."""
 
@@ -37,7 +40,7 @@ def exact_type(p: int, num_terms: int, wide: bool) -> type[np.float32] | type[np
     float32. In float64 every p < 2^16 stays far below the same limit of 2^52/3.
     """
     largest_sum = num_terms * (p // 2) * _centre(p, wide) + p
-    return np.float32 if largest_sum < 2_700_000 else np.float64
+    return np.float32 if largest_sum < EXACT_IN_FLOAT32 else np.float64
 
 
 def _centre(p: int, wide: bool) -> int:

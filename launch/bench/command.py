@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from dncfl.launch.bench.coding import coding_figures
+from dncfl.launch.bench.gpu import gpu_figures
 from dncfl.launch.bench.report import as_json, print_figures
 from dncfl.launch.bench.rounds import round_figures
 from dncfl.launch.bench.start import start_figures
@@ -19,6 +20,7 @@ def measure(part: str, seconds: float, rounds: int, data_root: str | None) -> di
     def figures() -> Iterator[Figure]:
         if part in ("coding", "all"):
             yield from coding_figures(seconds)
+            yield from gpu_figures(seconds)
         if part in ("rounds", "all"):
             yield from round_figures(rounds, data_root)
         if part in ("training", "all"):

@@ -11,6 +11,7 @@ import pytest
 from dncfl.common.errors import BenchmarkError
 from dncfl.launch.bench import coding
 from dncfl.launch.bench.coding import Candidate, coding_figures
+from dncfl.launch.bench.gpu import gpu_figures
 from dncfl.launch.bench.report import as_json
 from dncfl.launch.bench.scale import Size, exponent
 from dncfl.launch.bench.settings import SMALL
@@ -55,6 +56,12 @@ def test_nothing_is_timed_that_gives_another_result(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(coding, "_numpy", off_by_one)
     with pytest.raises(BenchmarkError, match="M=10 d=21,840: numpy differs from plain arithmetic"):
         next(coding_figures(0.1))
+
+
+def test_without_a_gpu_its_figures_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    figures = list(gpu_figures(0.1))
+    assert [(figure.value, figure.met, figure.note) for figure in figures] == [(None, None, "no GPU here")] * 2
 
 
 def test_candidates_take_turns() -> None:

@@ -1,0 +1,55 @@
+"""Encoding on a GPU: the bytes that it reads and writes in a second, against those of a plain copy there."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from dncfl.common.code import DiversityNetworkCode
+from dncfl.common.errors import BenchmarkError
+from dncfl.common.tensors import TensorProduct
+from dncfl.launch.bench.settings import HUGE, LARGE
+from dncfl.launch.bench.timing import Figure, take_turns
+
+COPIED = 2**31
+"""Bytes of the copy: more than any cache holds."""
+
+CALLS = 10
+"""So many are waited for together, so that the time to start one hides behind the one before."""
+
+
+def gpu_figures(seconds: float) -> Iterator[Figure]:
+    """One codeword of ten messages for each relay slot; without a GPU, figures that say so."""
+    for num_symbols in (LARGE, HUGE):
+        name = f"encode on a GPU, M=10 d={num_symbols:,}: traffic against a copy"
+        if torch.cuda.is_available():
+            yield Figure(name, _share(num_symbols, seconds), "%", at_least=40.0, note=torch.cuda.get_device_name())
+        else:
+            yield Figure(name, None, "%", at_least=40.0, note="no GPU here")
+
+
+def _share(num_symbols: int, seconds: float) -> float:
+    code = DiversityNetworkCode(10)
+    factors = np.ascontiguousarray(code.block(0).T)
+    messages = torch.randint(0, 255, (10, num_symbols), dtype=torch.uint8, device="cuda")
+    out = messages.new_empty((len(factors), num_symbols), dtype=torch.uint16)
+    product = TensorProduct(factors, code.p, "cuda")
+    product.of(messages, out)
+    columns = np.r_[0:1000, num_symbols - 1000 : num_symbols]
+    expected = factors.astype(np.int64) @ messages[:, columns].cpu().numpy().astype(np.int64) % code.p
+    if not np.array_equal(out.view(torch.int16)[:, columns].cpu().numpy(), expected):
+        raise BenchmarkError("encoding on a GPU differs from plain arithmetic")
+    source = torch.ones(COPIED, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    candidates = {"copy": lambda: target.copy_(source), "encode": lambda: product.of(messages, out)}
+    took = take_turns({name: _waited_for(call) for name, call in candidates.items()}, seconds)
+    return 100 * ((messages.nbytes + out.nbytes) / took["encode"]) / (2 * COPIED / took["copy"])
+
+
+def _waited_for(call: Callable[[], object]) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(CALLS):
+            call()
+        torch.cuda.synchronize()
+
+    return run
