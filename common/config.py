@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 import tomli_w  # the standard library reads TOML but does not write it
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dncfl.common.channel import outage_probability
 from dncfl.common.errors import ConfigError
@@ -20,12 +20,16 @@ from dncfl.common.field import MAX_PRIME, PrimeField, smallest_prime
 from dncfl.common.methods import AnonymousVariant, Method, MethodName, method
 from dncfl.common.network_code import MIN_FIELD
 from dncfl.common.relay_weights import MIN_PATH, cut_off
-from dncfl.common.tasks.partition import Partition, parse_partition
+from dncfl.common.tasks.own import is_own
+from dncfl.common.tasks.partition import NUM_CLASSES, Partition, parse_partition
 from dncfl.common.words import rule_in_words
 
 MAX_CLIENTS = 255
 """The largest M whose field, p >= M², has symbols of 16 bits."""
 
+
+DATASETS = ("digits", "mnist")
+"""Those that come with dncfl, of ten classes each."""
 
 MAX_BOUND = 1e30
 """The largest quantiser bound: far beyond any update, and far from overflow."""
@@ -129,7 +133,7 @@ class Config(BaseModel):
     )
     max_attempts: int = Field(10, ge=1, le=1000, description="attempts per round before the PS takes what it can decode")
 
-    dataset: Literal["digits", "mnist"] = Field("digits", description="data to learn")
+    dataset: str = Field("digits", description="data to learn: digits, mnist, or your own as package.module:function")
     data_root: str | None = Field(None, description="folder with the data set; a cache in your home unless given")
     partition: str = Field("iid", description="who holds what: iid, classes:K or dirichlet:ALPHA")
     model: str = Field("paper-cnn", description="paper-cnn, or your own as package.module:function")
@@ -161,17 +165,23 @@ class Config(BaseModel):
     out: str | None = Field(None, description="run folder to write; a new one under runs/ unless given")
     json_output: bool = Field(False, alias="json", description="print the summary as one JSON object on stdout")
 
+    @field_validator("dataset")
+    @classmethod
+    def _dataset_is_named(cls, text: str) -> str:
+        if text not in DATASETS and not is_own(text):
+            raise ValueError(f"must be {', '.join(DATASETS)} or package.module:function")
+        return text
+
     @field_validator("partition")
     @classmethod
-    def _partition_is_known(cls, text: str) -> str:
-        parse_partition(text)
+    def _partition_is_known(cls, text: str, others: ValidationInfo) -> str:
+        parse_partition(text, NUM_CLASSES if others.data.get("dataset") in DATASETS else None)
         return text
 
     @field_validator("model")
     @classmethod
     def _model_is_named(cls, text: str) -> str:
-        module, colon, function = text.partition(":")
-        if text != "paper-cnn" and not (colon and function.isidentifier() and all(map(str.isidentifier, module.split(".")))):
+        if text != "paper-cnn" and not is_own(text):
             raise ValueError("must be paper-cnn or package.module:function")
         return text
 

@@ -2,7 +2,7 @@
 
     DncflError
     ├── ConfigError      a setting is impossible, unknown or contradicts another
-    ├── DataError        the data set is missing, unreadable or too small
+    ├── DataError        the data set is missing, unreadable or too small, or a user's code that loads it raised an error
     ├── StorageError     a run folder cannot be written or read
     ├── NetworkError     an address cannot be used, or the other side does not answer
     │   └── AccessDenied     the other side does not admit this one's key, or has another key than expected

@@ -120,6 +120,7 @@ def server(
 @click.option("--data-root", help="folder with the data set on this machine")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="where this node trains")
 @click.option("--model", metavar="NAME", help="allow the run's own model, package.module:function, to be imported here")
+@click.option("--dataset", metavar="NAME", help="allow the run's own data set, package.module:function, to be imported here")
 @click.option("--trace", metavar="FILE", help="recorded trace on this machine, for the trace channel")
 @click.option(
     "--patience",

@@ -42,7 +42,7 @@ PRELOADED = ("dncfl.launch.cli", "dncfl.node.process")
 FROZEN = "dncfl.launch.frozen"
 """What a server that others are forked from imports last."""
 
-PRELOADED_FOR = {"digits": (), "mnist": ("torchvision.datasets",)}
+PRELOADED_FOR = {"mnist": ("torchvision.datasets",)}
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -62,7 +62,7 @@ class LocalNodes:
         self._processes: list[ForkServerProcess] = []
         self._settings: list[NodeSettings] = []
         self._answered: set[Fault] = set()
-        self._context.set_forkserver_preload([*PRELOADED, *PRELOADED_FOR[config.dataset], FROZEN])
+        self._context.set_forkserver_preload([*PRELOADED, *PRELOADED_FOR.get(config.dataset, ()), FROZEN])
         with one_thread_each(), ignoring_interrupts():
             ensure_running()
 
@@ -75,6 +75,7 @@ class LocalNodes:
                 server_host=host,
                 server_port=port,
                 model=self._config.model,
+                dataset=self._config.dataset,
                 faults=faults,
                 fault_log=fault_log,
             )

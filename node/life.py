@@ -33,6 +33,7 @@ from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
 from dncfl.common.sockets import Socket, queue_for
+from dncfl.common.tasks.own import is_own
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import letters
 from dncfl.node import protocol
@@ -143,12 +144,13 @@ class Life:
             config = Config.model_validate_json(bytes(frames[0]) if frames else b"")
         except pydantic.ValidationError as error:
             raise WireError(f"the PS sent no valid configuration: {error.errors()[0]['msg']}") from None
-        if config.model not in ("paper-cnn", self._settings.model):
-            given = f", not {self._settings.model}" if self._settings.model else ""
-            raise ConfigError(
-                f"the run trains the model {config.model}{given}; "
-                f"start this node with --model {config.model} to allow its import"
-            )
+        for what in ("model", "dataset"):
+            name, allowed = getattr(config, what), getattr(self._settings, what)
+            if is_own(name) and name != allowed:
+                given = f", not {allowed}" if allowed else ""
+                raise ConfigError(
+                    f"the run uses the {what} {name}{given}; start this node with --{what} {name} to allow its import"
+                )
         here = {name: getattr(self._settings, name) for name in ("data_root", "device", "trace")}
         return header, config.model_copy(update={name: value for name, value in here.items() if value is not None})
 

@@ -11,7 +11,7 @@ from dncfl.common.security import NO_KEYS, Security
 class NodeSettings:
     """What a node knows before it meets the PS; all else comes from there.
 
-    A model of the user's own is imported only where `model` names it here too: the PS cannot make a node run code.
+    A model or a data set of the user's own is imported only where it is named here too: the PS cannot make a node run code.
     """
 
     node: int
@@ -23,6 +23,7 @@ class NodeSettings:
     device: str | None = None
     trace: str | None = None
     model: str | None = None
+    dataset: str | None = None
     patience: float = 600.0
     """seconds without a word from the PS after which the node gives up"""
     faults: tuple[Fault, ...] = ()

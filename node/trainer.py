@@ -125,5 +125,5 @@ def local_trainers(config: Config, clients: Sequence[int]) -> list[LocalTrainer]
     torch.set_num_threads(1)
     dataset = load_dataset(config.dataset, config.data_root, train=True)
     shares = config.partition_scheme.split(dataset.labels.numpy(), config.clients, config.seed)
-    model = build_model(config.model, config.seed, config.device)
+    model = build_model(config.model, config.seed, config.device, dataset.form)
     return [LocalTrainer(config, client, model, dataset.samples(shares[client], config.device)) for client in clients]

@@ -62,8 +62,8 @@ class GlobalModel:
         """
         torch.set_num_threads(1)
         self._config = config
-        self._model = build_model(config.model, config.seed, config.device)
         self._test = load_test_set(config) if test is None else test
+        self._model = build_model(config.model, config.seed, config.device, self._test.form)
         self.theta: Vector = to_vector(self._model)
         self.rounds_done = 0
 

@@ -1,11 +1,13 @@
-"""The data sets: `digits`, embedded in scikit-learn, and `mnist`, by torchvision.
+"""The data sets: `digits`, embedded in scikit-learn, `mnist`, by torchvision, and the user's own.
 
-Both give images of 1 × 28 × 28 pixels, normalised by MNIST's mean and deviation, and labels 0..9.
+The first two give images of 1 × 28 × 28 pixels, normalised by MNIST's mean and deviation, and labels 0..9.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +16,9 @@ from numpy.typing import NDArray
 from platformdirs import user_cache_path  # where a user's caches belong differs by system
 from torch.nn.functional import interpolate
 
-from dncfl.common.errors import DataError
+from dncfl.common.errors import ConfigError, DataError
 from dncfl.common.randomness import Purpose, stream
+from dncfl.common.tasks.own import errors_of_own, imported, is_own
 from dncfl.common.tasks.partition import NUM_CLASSES
 
 SIDE = 28
@@ -25,47 +28,90 @@ NUM_DIGITS_TEST = 360
 """Of the 1,797 digits, a fifth is for testing: the same for every seed."""
 
 
+@dataclass(frozen=True, eq=False)
+class Form:
+    """What a model takes and gives: `example`, two inputs (2, …) of zeros, and the number of classes that it tells apart."""
+
+    example: torch.Tensor
+    num_classes: int
+
+
+DIGIT_IMAGES = Form(torch.zeros(2, 1, SIDE, SIDE), NUM_CLASSES)
+"""The form of `digits` and `mnist`."""
+
+
 @dataclass(frozen=True)
 class Samples:
-    """Labelled images ready for a model: `images` (n, 1, 28, 28) float32, `labels` (n,) int64."""
+    """Labelled samples ready for a model: `inputs` (n, …), images (n, 1, 28, 28) float32 of digits, and `labels` (n,) int64."""
 
-    images: torch.Tensor
+    inputs: torch.Tensor
     labels: torch.Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def form(self) -> Form:
+        """The form of a data set that these are all samples of: each class is among them."""
+        return Form(torch.zeros(2, *self.inputs.shape[1:], dtype=self.inputs.dtype), int(self.labels.max()) + 1)
+
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set as it is stored: `pixels` (n, height, width) in 0..full_scale, `labels` (n,) int64."""
+    """A data set as it is stored: `values` (n, …), of which `prepared` makes inputs of a model, and `labels` (n,) int64."""
 
-    pixels: torch.Tensor
+    values: torch.Tensor
     labels: torch.Tensor
-    full_scale: int
+    prepared: Callable[[torch.Tensor], torch.Tensor]
 
     def samples(self, indices: NDArray[np.int64], device: str) -> Samples:
-        """The samples of these numbers, in this order, upsampled and normalised, on a torch device."""
+        """The samples of these numbers, in this order, on a torch device."""
         chosen = torch.from_numpy(indices)
-        images = self.pixels[chosen].unsqueeze(1).to(torch.float32) / self.full_scale
-        if images.shape[-2:] != (SIDE, SIDE):
-            images = interpolate(images, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
-        return Samples(((images - PIXEL_MEAN) / PIXEL_DEVIATION).to(device), self.labels[chosen].to(device))
+        return Samples(self.prepared(self.values[chosen]).to(device), self.labels[chosen].to(device))
 
     def all_samples(self, device: str) -> Samples:
         """All samples in their order."""
         return self.samples(np.arange(len(self.labels)), device)
 
+    @property
+    def form(self) -> Form:
+        """What a model of these data takes and gives."""
+        return Samples(self.prepared(self.values[:1]), self.labels).form
+
 
 def ensure_available(dataset: str, data_root: str | None) -> None:
-    """Make sure that the data set can be loaded, downloading it once where that is possible. Raises DataError if not."""
+    """Make sure that the data set can be loaded, downloading it once where that is possible.
+
+    Of your own, both parts are loaded once, so that what the function downloads is there before many nodes ask for it.
+    Raises as `load_dataset`.
+    """
     if dataset == "mnist":
         _mnist_root(data_root)
+    elif is_own(dataset):
+        for train in (True, False):
+            _own(dataset, data_root, train)
 
 
 def load_dataset(dataset: str, data_root: str | None, *, train: bool) -> Dataset:
-    """The training or the test part of a data set, as by `ensure_available`. Raises DataError when it is not there."""
+    """The training or the test part of a data set, as by `ensure_available`.
+
+    Raises DataError when it is not there or damaged, ConfigError when there is no such function of your own.
+    """
+    if is_own(dataset):
+        return _own(dataset, data_root, train)
     return _digits(train) if dataset == "digits" else _mnist(data_root, train)
+
+
+def _normalised(full_scale: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Images (n, 1, 28, 28) of pixels (n, height, width) in 0..full_scale, upsampled and normalised."""
+
+    def prepared(pixels: torch.Tensor) -> torch.Tensor:
+        images = pixels.unsqueeze(1).to(torch.float32) / full_scale
+        if images.shape[-2:] != (SIDE, SIDE):
+            images = interpolate(images, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+        return (images - PIXEL_MEAN) / PIXEL_DEVIATION
+
+    return prepared
 
 
 def _digits(train: bool) -> Dataset:
@@ -73,7 +119,7 @@ def _digits(train: bool) -> Dataset:
     order = stream(0, Purpose.TEST_SPLIT).permutation(len(table))
     chosen = table[order[NUM_DIGITS_TEST:] if train else order[:NUM_DIGITS_TEST]]
     pixels = torch.from_numpy(chosen[:, :-1].reshape(-1, 8, 8))
-    return Dataset(pixels, torch.from_numpy(chosen[:, -1].astype(np.int64)), full_scale=16)
+    return Dataset(pixels, torch.from_numpy(chosen[:, -1].astype(np.int64)), _normalised(full_scale=16))
 
 
 def _digits_table() -> NDArray[np.float64]:
@@ -109,7 +155,7 @@ def _mnist(data_root: str | None, train: bool) -> Dataset:
         raise _unusable(root, data_root, f"labels {', '.join(map(str, found))}, where each of 0..{NUM_CLASSES - 1} is due")
     if len(data.data) != len(data.targets):
         raise _unusable(root, data_root, f"{len(data.data)} images with {len(data.targets)} labels")
-    return Dataset(data.data, data.targets, full_scale=255)
+    return Dataset(data.data, data.targets, _normalised(full_scale=255))
 
 
 def _unusable(root: Path, data_root: str | None, reason: str) -> DataError:
@@ -145,3 +191,41 @@ def _download_mnist(root: Path) -> None:
             f"MNIST is not in {root} and cannot be downloaded ({reason}); copy its four files into "
             f"{root / 'MNIST' / 'raw'}, name another folder by --data-root, or use --dataset digits"
         ) from error
+
+
+def _own(name: str, data_root: str | None, train: bool) -> Dataset:
+    """A part of the user's own data set, by `function(root=…, train=…)`, which gives inputs (n, …) and labels (n,).
+
+    Whole numbers of 64 bits stay as they are, as places in a table; other inputs become float32.
+    """
+    function = imported("dataset", name, DataError)
+    part = f"the {'training' if train else 'test'} part of the dataset {name}"
+    with errors_of_own(DataError, f"loading {part}"):
+        given = function(root=data_root, train=train)
+    if not isinstance(given, tuple) or len(given) != 2:
+        what = f"{type(given).__name__}{f' of {len(given)}' if isinstance(given, tuple) else ''}"
+        raise ConfigError(f"dataset = {name}: must return a pair of inputs and labels, not {what}")
+    try:
+        inputs, labels = map(_as_tensor, given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"dataset = {name}: must return a pair of arrays or tensors ({error})") from None
+    if labels.ndim != 1 or inputs.ndim < 2 or len(inputs) != len(labels) or not len(labels):
+        shapes = f"{tuple(inputs.shape)} and labels {tuple(labels.shape)}"
+        raise ConfigError(f"dataset = {name}: gives inputs {shapes}: must be (n, …) and (n,), with n > 0")
+    if (found := np.unique(labels.numpy()).tolist()) != list(range(len(found))):
+        some = f"{', '.join(map(str, found[:12]))}{', …' if len(found) > 12 else ''}"
+        raise DataError(f"{part} must have labels 0..K-1, each at least once; there are {some}")
+    if not torch.isfinite(inputs).all():
+        raise DataError(f"{part} has inputs that are NaN or infinite")
+    return Dataset(inputs, labels.to(torch.int64), _as_floats)
+
+
+def _as_tensor(values: Any) -> torch.Tensor:
+    """A tensor of an array or whatever torch makes one of; of an array that is read-only, as of a mapped file, a copy."""
+    if isinstance(values, np.ndarray):
+        values = np.require(values, requirements=["W"])
+    return torch.as_tensor(values, device="cpu").detach()
+
+
+def _as_floats(values: torch.Tensor) -> torch.Tensor:
+    return values if values.dtype == torch.int64 else values.to(torch.float32)

@@ -5,13 +5,9 @@ variances), so that these are sent, averaged and saved like parameters. Buffers 
 a new model has them whenever training begins. A variance that quantisation noise made negative is read as zero.
 """
 
-import importlib
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from traceback import format_exc
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
@@ -21,8 +17,10 @@ from torch.nn.functional import dropout, max_pool2d, relu
 
 from dncfl.common.errors import ConfigError, DncflError, ModelError
 from dncfl.common.randomness import Purpose, torch_seed
-from dncfl.common.tasks.data import SIDE
-from dncfl.common.tasks.partition import NUM_CLASSES
+from dncfl.common.tasks.data import DIGIT_IMAGES, Form
+from dncfl.common.tasks.own import errors_of_own, imported
+
+PAPER_CNN = "paper-cnn"
 
 Vector = NDArray[np.float32]
 """θ or Δθ: (d,) float32."""
@@ -49,25 +47,31 @@ class PaperCNN(nn.Module):
         return scores
 
 
-def build_model(name: str, seed: int, device: str) -> nn.Module:
-    """The model of a name on a torch device, with its first parameters drawn from the seed.
+def build_model(name: str, seed: int, device: str, form: Form = DIGIT_IMAGES) -> nn.Module:
+    """The model of a name for data of this form, on a torch device, with its first parameters drawn from the seed.
 
     Raises ConfigError when there is no such model or device, or the model does not fit its task, ModelError when the model's
     own code raises an error.
 
     Your own model is `package.module:function`, found from the working folder too; the function takes no arguments and
-    returns a torch module that gives scores (n, 10) for images (n, 1, 28, 28).
+    returns a torch module that gives scores (n, K) for n inputs, those of digits (n, 10) for images (n, 1, 28, 28).
     """
-    factory = PaperCNN if name == "paper-cnn" else _imported(name)
+    inputs = form.example
+    if name == PAPER_CNN and inputs.shape != DIGIT_IMAGES.example.shape:
+        shape = ", ".join(["n", *map(str, inputs.shape[1:])])
+        raise ConfigError(
+            f"model = {name}: takes images (n, 1, 28, 28), and the data have ({shape}); name a model of your own for them"
+        )
+    factory = PaperCNN if name == PAPER_CNN else imported("model", name, ModelError)
     with torch.random.fork_rng(devices=[]), model_errors(f"making the model {name}"):
         torch.manual_seed(torch_seed(seed, Purpose.INITIAL_MODEL))
         model = factory()
         if not isinstance(model, nn.Module):
             raise ConfigError(f"model = {name}: must return a torch.nn.Module, not {type(model).__name__}")
-        scores = _tried(model, images := torch.zeros(2, 1, SIDE, SIDE))
-    if (given := tuple(getattr(scores, "shape", ()))) != (due := (len(images), NUM_CLASSES)):
+        scores = _tried(model, inputs)
+    if (given := tuple(getattr(scores, "shape", ()))) != (due := (len(inputs), form.num_classes)):
         what = f"scores {given}" if given else f"a {type(scores).__name__}"
-        raise ConfigError(f"model = {name}: gives {what} for images {tuple(images.shape)}: must be {due}")
+        raise ConfigError(f"model = {name}: gives {what} for inputs {tuple(inputs.shape)}: must be {due}")
     if not any(parameter.numel() for parameter in model.parameters()):
         raise ConfigError(f"model = {name}: has no parameters to train")
     if device == "cuda":
@@ -79,36 +83,17 @@ def build_model(name: str, seed: int, device: str) -> nn.Module:
 
 
 @torch.no_grad()
-def _tried(model: nn.Module, images: torch.Tensor) -> object:
-    """What a model gives for images; layers that have waited to see some get their parameters."""
+def _tried(model: nn.Module, inputs: torch.Tensor) -> object:
+    """What a model gives for inputs; layers that have waited to see some get their parameters."""
     model.eval()
-    scores: object = model(images)
+    scores: object = model(inputs)
     model.train()
     return scores
 
 
-@contextmanager
-def model_errors(where: str, but: type[Exception] = DncflError) -> Iterator[None]:
+def model_errors(where: str, but: type[Exception] = DncflError) -> AbstractContextManager[None]:
     """Turn what a user's model raises, but for one kind, into a ModelError with its place and traceback."""
-    try:
-        yield
-    except but:
-        raise
-    except Exception as error:
-        raise ModelError(f"{where} failed: {type(error).__name__}: {error}\n{format_exc()[-4000:]}") from error
-
-
-def _imported(name: str) -> Callable[[], nn.Module]:
-    module, _, function = name.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
-    try:
-        with model_errors(f"importing the model {name}", but=ImportError):
-            imported = importlib.import_module(module)
-        factory: Callable[[], nn.Module] = getattr(imported, function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"model = {name}: {error} (looked for in {here} and where Python finds its modules)") from error
-    return factory
+    return errors_of_own(ModelError, where, but)
 
 
 def _entries(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

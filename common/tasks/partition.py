@@ -58,6 +58,8 @@ class ClassesPartition(Partition):
 
     def _split(self, labels: NDArray[np.integer], num_clients: int, rng: np.random.Generator) -> list[Indices]:
         pools = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+        if self.classes > len(pools):
+            raise DataError(f"partition = classes:{self.classes}: the data have {len(pools)} classes")
         share = min(len(labels) // num_clients // self.classes, min(map(len, pools)))
         taken = np.zeros(len(pools), dtype=np.int64)
         shares = []
@@ -101,14 +103,18 @@ class DirichletPartition(Partition):
         return shares
 
 
-def parse_partition(text: str) -> Partition:
-    """The partition that `iid`, `classes:K` or `dirichlet:ALPHA` names. Raises ValueError for anything else."""
+def parse_partition(text: str, num_classes: int | None = None) -> Partition:
+    """The partition that `iid`, `classes:K` or `dirichlet:ALPHA` names. Raises ValueError for anything else.
+
+    num_classes: how many classes the data have, where that is known.
+    """
     kind, _, number = text.partition(":")
     if text == "iid":
         return IidPartition()
     if kind == "classes":
-        if not number.isdecimal() or not 1 <= int(number) <= NUM_CLASSES:
-            raise ValueError(f"classes per client must be a whole number from 1 to {NUM_CLASSES}, as in classes:2")
+        if not number.isdecimal() or not 1 <= int(number) <= (num_classes or int(number)):
+            limit = f"from 1 to {num_classes}" if num_classes else "of at least 1"
+            raise ValueError(f"classes per client must be a whole number {limit}, as in classes:2")
         return SortedPartition() if int(number) == 1 else ClassesPartition(int(number))
     if kind == "dirichlet":
         try:

@@ -10,7 +10,6 @@ from torch.optim.sgd import sgd
 
 from dncfl.common.randomness import Purpose, stream, torch_seed
 from dncfl.common.tasks.data import Samples
-from dncfl.common.tasks.partition import NUM_CLASSES
 
 EVALUATION_BATCH = 1000
 
@@ -76,7 +75,7 @@ def train(
     optimiser = Optimiser(model.parameters(), recipe)
     shuffle = stream(seed, Purpose.SHUFFLE, round=round, sender=client)
     total = 0.0
-    with torch.random.fork_rng(devices=[samples.images.device] if samples.images.is_cuda else []):
+    with torch.random.fork_rng(devices=[samples.inputs.device] if samples.inputs.is_cuda else []):
         torch.manual_seed(torch_seed(seed, Purpose.DROPOUT, round=round, sender=client))
         for _ in range(recipe.epochs):
             total = 0.0
@@ -84,7 +83,7 @@ def train(
             for batch in torch.split(order, recipe.batch_size):
                 before_step()
                 model.zero_grad()
-                loss = cross_entropy(model(samples.images[batch]), samples.labels[batch])
+                loss = cross_entropy(model(samples.inputs[batch]), samples.labels[batch])
                 loss.backward()  # type: ignore[no-untyped-call]  # torch does not annotate it
                 optimiser.step()
                 total += loss.item() * len(batch)
@@ -107,16 +106,16 @@ class Evaluation:
 def evaluate(model: nn.Module, samples: Samples, before_step: Callable[[], None] = lambda: None) -> Evaluation:
     """Test a model; `before_step` is called before each batch, as in `train`."""
     model.eval()
-    correct, total = torch.zeros(NUM_CLASSES, dtype=torch.int64, device=samples.labels.device), 0.0
-    batches = (torch.split(part, EVALUATION_BATCH) for part in (samples.images, samples.labels))
-    for images, labels in zip(*batches, strict=True):
+    recognised, total = [], 0.0
+    batches = (torch.split(part, EVALUATION_BATCH) for part in (samples.inputs, samples.labels))
+    for inputs, labels in zip(*batches, strict=True):
         before_step()
-        scores = model(images)
-        correct += torch.bincount(labels[scores.argmax(1) == labels], minlength=NUM_CLASSES)
+        scores = model(inputs)
+        recognised.append(labels[scores.argmax(1) == labels])
         total += float(cross_entropy(scores, labels, reduction="sum"))
-    per_class = torch.bincount(samples.labels, minlength=NUM_CLASSES).clamp(min=1)
+    correct, all_there = (torch.bincount(those, minlength=scores.shape[1]) for those in (torch.cat(recognised), samples.labels))
     return Evaluation(
         accuracy=int(correct.sum()) / len(samples),
         loss=total / len(samples),
-        recall=tuple((correct.double() / per_class).tolist()),
+        recall=tuple((correct.double() / all_there.clamp(min=1)).tolist()),
     )

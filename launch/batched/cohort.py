@@ -49,8 +49,8 @@ class Cohort:
 
     def __init__(self, samples: Samples, recipe: Recipe) -> None:
         """samples: the whole training set on the device that computes."""
-        self._images, self._labels = samples.images.flatten(1), samples.labels
-        self._device = samples.images.device
+        self._images, self._labels = samples.inputs.flatten(1), samples.labels
+        self._device = samples.inputs.device
         self._recipe = recipe
         self._shapes = [parameter.shape for parameter in PaperCNN().parameters()]
         self._at_once = SAMPLES_AT_ONCE[self._device.type]

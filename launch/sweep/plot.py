@@ -16,7 +16,7 @@ from dncfl.launch.sweep.curves import Curve, curves
 from dncfl.launch.sweep.folder import PARQUET
 from dncfl.launch.sweep.grid import CASE
 from dncfl.launch.sweep.runs import Label
-from dncfl.launch.sweep.table import FIGURES, PLACE, label_names
+from dncfl.launch.sweep.table import FIGURES, PLACE, is_figure, label_names
 from dncfl.server.files import METRICS, PICTURE
 
 MOST_CURVES = 30
@@ -26,13 +26,6 @@ OPACITY = 0.25
 """Of the bands, that of one alone; many lie over each other."""
 
 X_TITLES = {"round": "round", "slots": "air time (slots)", "bytes": "symbols sent (MB)"}
-RECALLS = [name for name in FIGURES if "recall" in name]
-UNITS = {
-    "accuracy": (100, "test accuracy (%)"),
-    "bytes": (1e-6, X_TITLES["bytes"]),
-    **{name: (100, f"{name.replace('_', ' ')} (%)") for name in RECALLS},
-}
-"""What a column is multiplied by, and what it is called then."""
 
 
 def draw(
@@ -55,8 +48,9 @@ def draw(
     if picture.suffix not in FORMATS:
         raise ConfigError(f"--out {picture}: must end with one of {', '.join(FORMATS)}")
     table = _chosen(read_table(path), where)
-    if y not in FIGURES:
-        raise ConfigError(f"--y {y}: must be one of {', '.join(FIGURES)}")
+    if y not in (figures := [name for name in table.columns if is_figure(name)]):
+        raise ConfigError(f"--y {y}: must be one of {', '.join(figures)}")
+    table = table.filter(pl.col(y).is_not_null())  # data sets differ in how many classes have a recall
     varying = [name for name in label_names(table) if table[name].n_unique() > 1]
     by = varying if by is None else by
     _ensure_labels(table, "--by", by)
@@ -140,16 +134,16 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     opacity = 0.0 if averaged else OPACITY / len(drawn) ** 0.5  # other runs than other seeds are no sample of anything
     for curve, (colour, dash) in zip(drawn, _styles(drawn), strict=True):
         _draw_curve(axes, curve, x, y, colour, dash, opacity, each_run=each_run)
-    y_title = UNITS[y][1] if y in UNITS else y.replace("_", " ")
     if averaged:
         title = f"mean over seeds and {' and '.join(averaged)} of n runs"
     else:
         title = "one run each" if most == 1 else "mean over seeds of n runs, with 95 % confidence"
+    y_title = _unit(y)[1]
     axes.set(xlabel=X_TITLES[x], ylabel=y_title)
     axes.set_title(title, fontsize="medium")
     axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
     axes.margins(x=0.02)
-    if y == "accuracy" or y in RECALLS:  # a band of few runs may reach beyond what there is
+    if y_title.endswith("(%)"):  # a band of few runs may reach beyond what there is
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, 0), min(top, 100))
     axes.grid(alpha=0.3)
@@ -161,7 +155,7 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
 
 
 def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: str, opacity: float, *, each_run: bool) -> None:
-    x_scale, y_scale = (UNITS[name][0] if name in UNITS else 1 for name in (x, y))
+    x_scale, y_scale = _unit(x)[0], _unit(y)[0]
     look: dict[str, Any] = {"color": colour, "linestyle": dash, "drawstyle": "default" if x == "round" else "steps-post"}
     points, mean, half_width = x_scale * curve.x, y_scale * curve.mean, y_scale * curve.half_width
     axes.plot(points, mean, **look, label=_name(curve), marker="o" if points.size == 1 else None)
@@ -171,6 +165,13 @@ def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: 
     if each_run:
         for run_x, run_y in curve.runs:
             axes.plot(x_scale * run_x, y_scale * run_y, **look, linewidth=0.6, alpha=0.5)
+
+
+def _unit(column: str) -> tuple[float, str]:
+    """What a column is multiplied by, and what it is called then."""
+    if column == "accuracy" or "recall" in column:
+        return 100, f"{'test accuracy' if column == 'accuracy' else column.replace('_', ' ')} (%)"
+    return 1e-6 if column == "bytes" else 1, X_TITLES.get(column, column.replace("_", " "))
 
 
 def _name(curve: Curve) -> str:

@@ -1,8 +1,10 @@
 """The table of a sweep: one row per run and round.
 
-First the labels, then what a row is about (seed, run, engine, round), then the figures in FIGURES.
+First the labels, then what a row is about (seed, run, engine, round), then the figures in FIGURES and, for each class K of
+the data, recall_K, the share of its test samples that are recognised.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -12,7 +14,6 @@ import polars as pl  # tables that read and write Parquet and CSV by themselves,
 from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.quantiser import level_type
 from dncfl.common.scheme import network_code
-from dncfl.common.tasks.partition import NUM_CLASSES
 from dncfl.launch.sweep.jobs import Finished
 from dncfl.launch.sweep.runs import Label
 from dncfl.server.records import RoundRecord
@@ -22,7 +23,6 @@ FIGURES = {
     "accuracy": "test accuracy after the round, 0..1",
     "loss": "mean test cross-entropy after the round",
     "worst_recall": "recall of the class that is recognised least",
-    **{f"recall_{label}": f"share of the test samples of class {label} that are recognised" for label in range(NUM_CLASSES)},
     "train_loss": "mean over the nodes of the loss in their last local epoch",
     "num_recovered": "|W|, the nodes whose messages the PS used",
     "num_direct": "nodes whose slot-1 message the PS heard itself",
@@ -44,7 +44,7 @@ FIGURES = {
 def make_table(runs: Sequence[Finished]) -> pl.DataFrame:
     """The table of some runs. Raises ValueError for a label that is called like another column."""
     names = list(dict.fromkeys(name for finished in runs for name in finished.run.labels))
-    if taken := {*names} & {*PLACE, *FIGURES}:
+    if taken := [name for name in names if name in PLACE or is_figure(name)]:
         raise ValueError(f"labels {sorted(taken)}: are columns of every table")
     lengths = [len(finished.records) for finished in runs]
     columns = {name: _label_column(name, [finished.run.labels.get(name) for finished in runs], lengths) for name in names}
@@ -54,7 +54,12 @@ def make_table(runs: Sequence[Finished]) -> pl.DataFrame:
 
 def label_names(table: pl.DataFrame) -> list[str]:
     """The columns of a table that are labels."""
-    return [name for name in table.columns if name not in {*PLACE, *FIGURES}]
+    return [name for name in table.columns if name not in PLACE and not is_figure(name)]
+
+
+def is_figure(name: str) -> bool:
+    """Whether a column tells what runs came to."""
+    return name in FIGURES or re.fullmatch(r"recall_\d+", name) is not None
 
 
 def _label_column(name: str, labels: Sequence[Label | None], lengths: Sequence[int]) -> pl.Series:

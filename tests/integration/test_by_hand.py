@@ -106,10 +106,45 @@ def test_a_model_of_ones_own_must_be_allowed_at_the_node(tmp_path: Path) -> None
     nodes = [start("node", number, "--server", address, "--model", "mine:net", cwd=tmp_path) for number in range(3)]
     exit_code, _, stderr = finish(server)
     assert exit_code == 0, stderr
-    assert "node 0 is gone: it failed: the run trains the model mine:net" in stderr
+    assert "node 0 is gone: it failed: the run uses the model mine:net" in stderr
     assert [finish(node)[0] for node in nodes] == [0, 0, 0]
     run = summary("run", *OPTIONS, "--model", "mine:net", "--out", "local", cwd=tmp_path)
     assert run["num_parameters"] == 7850
+
+
+OWN_DATA = """
+import numpy as np
+from torch import nn
+
+
+def blobs(root, train):
+    labels = np.arange(90 if train else 30) % 3
+    noise = np.random.default_rng(train).normal(size=(len(labels), 2, 4, 4))
+    return (noise + labels[:, None, None, None]).astype(np.float32), labels
+
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
+"""
+
+
+def test_a_data_set_of_ones_own_must_be_allowed_at_the_node_and_gives_the_references_model(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN_DATA)
+    own = ["--model", "mine:net", "--dataset", "mine:blobs"]
+    server, address = _server(tmp_path, *own, "--pe", 0.5)
+    exit_code, _, stderr = finish(start("node", 0, "--server", address, "--model", "mine:net", cwd=tmp_path))
+    assert exit_code == 2
+    assert "the run uses the dataset mine:blobs; start this node with --dataset mine:blobs to allow its import" in stderr
+    nodes = [start("node", number, "--server", address, *own, cwd=tmp_path) for number in range(3)]
+    assert finish(server)[0] == 0
+    assert [finish(node)[0] for node in nodes] == [0, 0, 0]
+    run = json.loads((tmp_path / "run" / "summary.json").read_text())
+    for command in ("run", "simulate"):
+        assert summary(command, *OPTIONS, *own, "--pe", 0.5, cwd=tmp_path)["model_sha256"] == run["model_sha256"]
+    assert summary("replay", "run", cwd=tmp_path)["matches"]
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert len(last["recall"]) == 3
+    assert last["accuracy"] > 0.5
 
 
 def test_a_node_gives_up_on_a_silent_server(tmp_path: Path) -> None:

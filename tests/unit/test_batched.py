@@ -97,7 +97,7 @@ def test_but_for_dropout_a_client_trains_as_at_a_node(monkeypatch: pytest.Monkey
         for client, trained in zip(clients, Cohort(data, recipe).train(clients), strict=True):
             model = WithoutDropout()
             model.load_state_dict(new_model(client.number).state_dict())
-            own = Samples(data.images[client.indices], data.labels[client.indices])
+            own = Samples(data.inputs[client.indices], data.labels[client.indices])
             loss = train(model, own, recipe, seed=3, round=4, client=client.number)
             np.testing.assert_allclose(trained.theta, to_vector(model), rtol=1e-3, atol=2e-5)
             assert trained.loss == pytest.approx(loss, rel=1e-4)

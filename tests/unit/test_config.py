@@ -7,6 +7,7 @@ import pytest
 
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ConfigError
+from dncfl.common.tasks.partition import ClassesPartition
 
 
 def test_defaults_are_the_letters_setting() -> None:
@@ -15,6 +16,15 @@ def test_defaults_are_the_letters_setting() -> None:
     assert (config.field, config.relay_slots, config.levels, config.bound) == (257, 9, 255, 0.1)
     assert (config.local_epochs, config.lr, config.momentum, config.batch_size) == (5, 0.01, 0.5, 32)
     assert load_config(None, {"dataset": "mnist"}).batch_size == 1024
+
+
+def test_classes_per_client_are_limited_by_the_data_where_these_are_known() -> None:
+    for dataset in ("digits", "mnist"):
+        with pytest.raises(ConfigError, match="partition = classes:11: classes per client must be a whole number from 1 to 10"):
+            load_config(None, {"dataset": dataset, "partition": "classes:11"})
+    assert load_config(None, {"dataset": "mine:letters", "partition": "classes:11"}).partition_scheme == ClassesPartition(11)
+    with pytest.raises(ConfigError, match="partition = classes:0: classes per client must be a whole number of at least 1"):
+        load_config(None, {"dataset": "mine:letters", "partition": "classes:0"})
 
 
 def test_what_is_not_given_follows_from_what_is() -> None:

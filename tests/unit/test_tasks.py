@@ -89,12 +89,12 @@ def test_digits() -> None:
     train_part, test_part = (load_dataset("digits", None, train=part) for part in (True, False))
     assert (len(train_part.labels), len(test_part.labels)) == (1437, 360)
     samples = test_part.all_samples("cpu")
-    assert samples.images.shape == (360, 1, 28, 28)
-    assert samples.images.min() == pytest.approx(-0.1307 / 0.3081)
-    assert samples.images.max() == pytest.approx((1 - 0.1307) / 0.3081)
+    assert samples.inputs.shape == (360, 1, 28, 28)
+    assert samples.inputs.min() == pytest.approx(-0.1307 / 0.3081)
+    assert samples.inputs.max() == pytest.approx((1 - 0.1307) / 0.3081)
     assert np.unique(samples.labels).tolist() == list(range(10))
     chosen = test_part.samples(np.array([3, 1]), "cpu")
-    assert torch.equal(chosen.images, samples.images[[3, 1]])
+    assert torch.equal(chosen.inputs, samples.inputs[[3, 1]])
 
 
 def test_mnist_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_mnist_in_torchvisions_layout(tmp_path: Path) -> None:
     ensure_available("mnist", str(tmp_path))
     samples = load_dataset("mnist", str(tmp_path), train=True).all_samples("cpu")
     assert samples.labels.tolist() == list(range(10))
-    assert samples.images[0, 0, 0, 255 % 28].item() == pytest.approx((255 % 28 / 255 - 0.1307) / 0.3081)
+    assert samples.inputs[0, 0, 0, 255 % 28].item() == pytest.approx((255 % 28 / 255 - 0.1307) / 0.3081)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_floating_point_buffers_travel_and_counters_stay() -> None:
         ("nowhere_to_be_found:model", "No module named"),
         (f"{__name__}:missing", "has no attribute"),
         (f"{__name__}:no_model", "must return a torch.nn.Module, not int"),
-        (f"{__name__}:of_five_classes", r"gives scores \(2, 5\) for images \(2, 1, 28, 28\): must be \(2, 10\)"),
-        (f"{__name__}:of_two_scores", r"gives a tuple for images .*: must be \(2, 10\)"),
+        (f"{__name__}:of_five_classes", r"gives scores \(2, 5\) for inputs \(2, 1, 28, 28\): must be \(2, 10\)"),
+        (f"{__name__}:of_two_scores", r"gives a tuple for inputs .*: must be \(2, 10\)"),
         (f"{__name__}:of_no_parameters", "has no parameters to train"),
     ],
 )

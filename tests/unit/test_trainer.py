@@ -63,6 +63,6 @@ def test_an_update_that_is_not_finite_is_refused_by_name() -> None:
 def test_each_node_has_samples_of_its_own() -> None:
     config = load_config(None, {"clients": 3})
     first, second = local_trainers(config, [0, 2])
-    images = [{image.numpy().tobytes() for image in trainer.samples.images} for trainer in (first, second)]
+    images = [{image.numpy().tobytes() for image in trainer.samples.inputs} for trainer in (first, second)]
     assert len(first.samples) == len(second.samples) == 479
     assert len(images[0] & images[1]) < 5  # digits has a few identical images
