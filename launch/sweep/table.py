@@ -86,7 +86,8 @@ def _rows(finished: Finished) -> Iterator[dict[str, Label]]:
             "round": record.round,
         }
         so_far: dict[str, Label] = {"slots": slots_so_far, "bytes": bytes_so_far}
-        yield {**place, **_figures(record), **so_far, "seconds": record.seconds["total"]}
+        recalls: dict[str, Label] = {f"recall_{label}": recall for label, recall in enumerate(record.recall)}
+        yield {**place, **_figures(record), **so_far, "seconds": record.seconds["total"], **recalls}
 
 
 def _figures(record: RoundRecord) -> dict[str, Label]:
@@ -94,7 +95,6 @@ def _figures(record: RoundRecord) -> dict[str, Label]:
         "accuracy": record.accuracy,
         "loss": record.loss,
         "worst_recall": min(record.recall),
-        **{f"recall_{label}": recall for label, recall in enumerate(record.recall)},
         "train_loss": record.train_loss,
         "num_recovered": len(record.recovered),
         "num_direct": len(record.direct),
