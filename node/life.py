@@ -1,4 +1,4 @@
-"""One life of a node: the one owner of its sockets, tasks and clocks. What to do is decided in `dncfl.node.protocol`.
+"""One life of a node: the one owner of its sockets, tasks and clocks, from joining to leaving. For its rounds see `rounds`.
 
 join ─▶ welcome ─▶ load data ─▶ hear the PS ─▶ loaded ─▶ hear the peers ─▶ all hear me ─▶ rounds ─▶ stop
 """
@@ -6,16 +6,10 @@ join ─▶ welcome ─▶ load data ─▶ hear the PS ─▶ loaded ─▶ hea
 import asyncio
 import logging
 import socket as system_sockets
-import threading
-import traceback
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from secrets import randbelow
 from time import monotonic
-from typing import Any, TypeVar
 
 import numpy as np
 import pydantic
@@ -24,34 +18,28 @@ import zmq
 from dncfl.common import wire
 from dncfl.common.channel import Outcome
 from dncfl.common.config import Config
-from dncfl.common.errors import ConfigError, DncflError, NetworkError, RunStopped, WireError
+from dncfl.common.errors import ConfigError, NetworkError, RunStopped, WireError
 from dncfl.common.limits import ensure_files, files_of_node
 from dncfl.common.message import SIDE_SYMBOLS, is_intact
-from dncfl.common.network_code import NetworkCode
-from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer, Payload
+from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
 from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.tasks.own import is_own
-from dncfl.common.tasks.training import TrainingStopped
-from dncfl.common.trace import letters
 from dncfl.node import protocol
 from dncfl.node.faults import NodeFaults
 from dncfl.node.neighbours import Neighbours
 from dncfl.node.protocol import NodeProtocol
+from dncfl.node.rounds import Rounds, reason_of
 from dncfl.node.settings import NodeSettings
-from dncfl.node.trainer import MakeTrainer, Trainer
+from dncfl.node.trainer import MakeTrainer
+from dncfl.node.worker import Worker
 
 log = logging.getLogger(__name__)
 
-WORTH_A_THREAD = 2**22
-"""Products of symbols that take longer than a few milliseconds in the event loop."""
-
 JOIN_AGAIN_SECONDS = 2.0
 """How often a node asks to join: a PS that was restarted has not heard it."""
-
-T = TypeVar("T")
 
 
 class Forgotten(Exception):
@@ -71,14 +59,9 @@ class Life:
         self._last_heard = monotonic()
         self._control_headers: asyncio.Queue[tuple[wire.FromServer, list[Buffer]]] = asyncio.Queue()
         self._events: asyncio.Queue[protocol.Event] = asyncio.Queue()
-        self._bytes_from_peers: Counter[tuple[int, int]] = Counter()
-        self._leaving = threading.Event()
-        self._busy = False
-        self._progress = 0
-        self._newest_round = 0
+        self._worker = Worker()
         self._neighbours = Neighbours(self._node)
         self._num_rejected = 0
-        self._num_trained = 0
         self._faults = NodeFaults(settings, self._cut)
 
     async def run(self) -> None:
@@ -93,11 +76,8 @@ class Life:
             self._uplink, self._peers = Socket(context, zmq.XPUB, security), Socket(context, zmq.SUB, security)
             self._control.set_option(zmq.ROUTING_ID, f"{self._node}.{self._incarnation}".encode())
             self._control.connect(*self._server, wire.SERVER_NAME)
-            with ThreadPoolExecutor(1, thread_name_prefix="train") as self._worker:
-                try:
-                    await self._tell_failures()
-                finally:
-                    self._leaving.set()
+            with self._worker:
+                await self._tell_failures()
 
     async def _tell_failures(self) -> None:
         """Take part, and tell the PS of whatever ends it on this side."""
@@ -106,7 +86,7 @@ class Life:
         except (RunStopped, NetworkError, Forgotten):
             raise
         except Exception as error:
-            self._send(wire.Failed(node=self._node, reason=_reason(error)))
+            self._send(wire.Failed(node=self._node, reason=reason_of(error)))
             raise
         except asyncio.CancelledError:
             self._send(wire.Failed(node=self._node, reason="it was stopped by a signal"))
@@ -168,7 +148,8 @@ class Life:
             last_round=config.rounds,
             last_attempt=config.max_attempts,
         )
-        trainer = await self._in_thread(self._make_trainer, config, self._node)
+        trainer = await self._worker.run(self._make_trainer, config, self._node)
+        rounds = Rounds(self._node, code, radio, trainer, self._worker, self._faults, self._uplink, self._send)
         self._hear_server(welcome)
         self._peers.expect_frames_of(BYTES_OF_ESCAPE * num_symbols)
         self._num_levels = config.levels
@@ -181,11 +162,11 @@ class Life:
         )
         self._neighbours.listens = code.relay_slots > 0
         await run_beside(
-            self._meet_and_stay(),
+            self._meet_and_stay(rounds),
             self._uplink.read(self._take_subscription),
             self._downlink.read(partial(self._take_downlink, welcome.num_parameters)),
-            self._peers.read(partial(self._take_transmission, radio)),
-            self._follow(node_protocol, code, radio, trainer),
+            self._peers.read(partial(self._take_transmission, radio, rounds)),
+            rounds.follow(node_protocol, self._events),
         )
 
     def _hear_server(self, welcome: wire.Welcome) -> None:
@@ -193,7 +174,7 @@ class Life:
         self._downlink.connect(self._settings.server_host, welcome.downlink_port, wire.SERVER_NAME)
         self._downlink.subscribe(wire.TOPIC_DOWNLINK, wire.ready_topic(self._node, self._incarnation))
 
-    async def _meet_and_stay(self) -> None:
+    async def _meet_and_stay(self, rounds: Rounds) -> None:
         """Hear whoever the PS introduces, tell the PS when all of them hear this node, and wait for the end."""
         if self._neighbours.listens:
             self._peers.subscribe(wire.TOPIC_MESSAGE, wire.ready_topic(self._node, self._incarnation))
@@ -204,7 +185,7 @@ class Life:
                     "node %d leaves: %s; it has trained in %d rounds and rejected %d frames",
                     self._node,
                     header.reason,
-                    self._num_trained,
+                    rounds.num_trained,
                     self._num_rejected,
                 )
                 return
@@ -224,7 +205,7 @@ class Life:
         incarnation = self._neighbours.incarnation(peer)
 
         def mend() -> None:
-            if self._neighbours.incarnation(peer) == incarnation and not self._leaving.is_set():
+            if self._neighbours.incarnation(peer) == incarnation and not self._worker.leaving:
                 self._peers.connect(*endpoint, peer)
 
         self._peers.disconnect(*endpoint)
@@ -245,90 +226,6 @@ class Life:
         """Tell the PS once all who must hear this node have subscribed."""
         if self._neighbours.all_hear():
             self._send(wire.Connected(node=self._node, edition=self._neighbours.edition))
-
-    async def _follow(self, node_protocol: NodeProtocol, code: NetworkCode, radio: Radio, trainer: Trainer) -> None:
-        """The rounds: each event leads to actions, one after the other."""
-        while True:
-            event = await self._events.get()
-            for action in node_protocol.handle(event):
-                match action:
-                    case protocol.Train(round, theta):
-                        await self._train(trainer, round, theta)
-                    case protocol.Transmit(round, attempt, message):
-                        await self._publish(radio, round, attempt, 1, [self._node], message)
-                    case protocol.Report():
-                        self._send(self._report(action))
-                    case protocol.GiveUpRound(round, reason):
-                        self._send(wire.TrainingFailed(node=self._node, round=round, reason=reason))
-                    case protocol.Relay(round, attempt, slots, messages):
-                        codewords = await self._combine(code, messages, slots)
-                        for slot, codeword in zip(slots, codewords, strict=True):
-                            await self._publish(radio, round, attempt, slot, messages, codeword)
-
-    async def _train(self, trainer: Trainer, round: int, theta: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-        """Train in the thread; what it raises costs this node the round, not its life."""
-
-        def before_step() -> None:
-            self._progress += 1
-            if self._leaving.is_set() or self._newest_round > round:
-                raise TrainingStopped
-            self._faults.before_step()
-
-        try:
-            await self._faults.meet("before-training", round)
-            self._faults.begin_training()
-            update = await self._in_thread(trainer.update, theta, round, before_step)
-            self._num_trained += 1
-            await self._faults.meet("after-training", round)
-            self._events.put_nowait(protocol.Trained(round, update))
-        except TrainingStopped:
-            log.info("node %d gives up round %d, which is over", self._node, round)
-        except Exception as error:
-            self._events.put_nowait(protocol.TrainingFailed(round, _reason(error)))
-
-    async def _publish(
-        self,
-        radio: Radio,
-        round: int,
-        attempt: int,
-        slot: int,
-        messages: Sequence[int] | Mapping[int, Payload],
-        payload: Payload,
-    ) -> None:
-        await self._faults.meet(f"before-slot-{slot}", round)
-        frames = radio.frames(round, attempt, slot, messages, payload)
-        for sent in self._faults.sent_for(frames, payload, radio):
-            self._uplink.send(*sent)
-        await self._faults.meet(f"after-slot-{slot}", round)
-
-    async def _combine(self, code: NetworkCode, messages: Mapping[int, Payload], slots: Sequence[int]) -> list[Payload]:
-        """The codewords of some relay slots; few symbols are sooner combined than a thread is woken."""
-        if len(slots) * sum(map(len, messages.values())) < WORTH_A_THREAD:
-            return code.codewords(self._node, messages, slots)
-        return await self._in_thread(code.codewords, self._node, messages, slots)
-
-    def _report(self, action: protocol.Report) -> wire.Report:
-        update, place = action.update, f"round {action.round}, attempt {action.attempt}"
-        num_heard = action.heard.count(Outcome.DELIVERED)
-        log.info("node %d, %s: trained in %.2f s, nodes heard: %d", self._node, place, update.train_seconds, num_heard)
-        return wire.Report(
-            node=self._node,
-            round=action.round,
-            attempt=action.attempt,
-            heard=letters(action.heard),
-            train_seconds=update.train_seconds,
-            encode_seconds=update.encode_seconds,
-            train_loss=update.train_loss,
-            num_clipped=update.num_clipped,
-            bytes_from_peers=self._bytes_of_peers(action.round, action.attempt),
-        )
-
-    def _bytes_of_peers(self, round: int, attempt: int) -> int:
-        """What peers have sent in this attempt; what came too late for a report is forgotten."""
-        num_bytes = self._bytes_from_peers[round, attempt]
-        for old in [other for other in self._bytes_from_peers if other <= (round, attempt)]:
-            del self._bytes_from_peers[old]
-        return num_bytes
 
     def _take_control(self, frames: list[Buffer]) -> None:
         try:
@@ -361,7 +258,7 @@ class Life:
                 raise NetworkError(f"the PS has been silent for {self._settings.patience:g} s")
 
     def _send_alive(self) -> None:
-        self._send(wire.Alive(edition=self._neighbours.edition, busy=self._busy, progress=self._progress))
+        self._send(wire.Alive(edition=self._neighbours.edition, busy=self._worker.busy, progress=self._worker.progress))
 
     def _take_downlink(self, num_parameters: int, frames: list[Buffer]) -> None:
         try:
@@ -376,7 +273,7 @@ class Life:
                 case wire.Model(round=round, members=members):
                     floats = np.frombuffer(payload[0], dtype="<f4").astype(np.float32, copy=False)
                     theta = np.require(floats, requirements="A")  # where it lies, unless that is at an odd address
-                    self._newest_round = max(self._newest_round, round)
+                    self._worker.newest_round = max(self._worker.newest_round, round)
                     self._events.put_nowait(protocol.ModelArrived(round, theta, frozenset(members)))
                 case wire.Repeat(round=round, attempt=attempt, members=members):
                     self._events.put_nowait(protocol.RepeatAsked(round, attempt, frozenset(members)))
@@ -387,7 +284,7 @@ class Life:
         except WireError as error:
             self._reject(error)
 
-    def _take_transmission(self, radio: Radio, frames: list[Buffer]) -> None:
+    def _take_transmission(self, radio: Radio, rounds: Rounds, frames: list[Buffer]) -> None:
         try:
             reception = radio.receive(frames)
             header = reception.header
@@ -396,7 +293,7 @@ class Life:
         except WireError as error:
             self._reject(error)
             return
-        self._bytes_from_peers[header.round, header.attempt] += sum(map(len, frames))
+        rounds.count_bytes(header.round, header.attempt, sum(map(len, frames)))
         outcome, message = reception.outcome, reception.payload
         if message is not None and not is_intact(
             message, round=header.round, sender=header.sender, num_levels=self._num_levels
@@ -407,24 +304,9 @@ class Life:
     def _send(self, header: wire.Header) -> None:
         self._control.send(wire.encode(header))
 
-    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        """Let a function that blocks run in the worker thread; the PS is told that this node is busy."""
-        self._busy = True
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
-        finally:
-            self._busy = False
-
     def _reject(self, error: WireError) -> None:
         self._num_rejected += 1
         log.warning("node %d rejected a frame: %s", self._node, error)
-
-
-def _reason(error: Exception) -> str:
-    """What the PS is told of an error: its own words, and where in the code it came from unless it was raised on purpose."""
-    if isinstance(error, DncflError):
-        return str(error)[:7000]
-    return f"{type(error).__name__}: {error}"[:2000] + f"\n{traceback.format_exc()[-4000:]}"
 
 
 def _address_towards(host: str) -> str:
