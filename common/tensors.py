@@ -4,6 +4,9 @@ Few messages on a GPU are combined by `dncfl.common.gpu_kernel`, in one pass ove
 by torch, where no setting of its precision for float32 matters.
 """
 
+from importlib.util import find_spec
+
+import numpy as np
 import torch
 
 from dncfl.common.kernels import EXACT_IN_FLOAT32
@@ -26,10 +29,10 @@ class TensorProduct:
     def __init__(self, factors: Symbols, p: int, device: torch.device | str) -> None:
         self.p = p
         self._k, self._n = factors.shape
-        self._factors = torch.from_numpy(factors).to(device, torch.float64)
+        self._factors = torch.from_numpy(np.ascontiguousarray(factors)).to(device, torch.float64)
         self._in_float32 = self._factors.float()
         fits_kernel = self._n <= MAX_ROWS and self._n * (p - 1) ** 2 + p < EXACT_IN_FLOAT32
-        self._by_kernel = fits_kernel and self._factors.is_cuda
+        self._by_kernel = fits_kernel and self._factors.is_cuda and find_spec("triton") is not None
 
     def of(self, messages: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """The k combinations (k × d), uint16, of messages (n × d), uint8 or uint16; in `out` if given.
@@ -48,7 +51,7 @@ class TensorProduct:
         if product.shape != shape or not as_needed:
             raise ValueError(f"out must be {shape}, contiguous, of torch.uint16, and on {messages.device}")
         if self._by_kernel:
-            from dncfl.common.gpu_kernel import multiply  # needs triton, which comes with torch for GPUs only
+            from dncfl.common.gpu_kernel import multiply  # imports triton, which most builds of torch for GPUs bring
 
             multiply(self._in_float32, messages.contiguous(), self.p, product)
         else:

@@ -15,6 +15,7 @@ from dncfl.common.faults import parse_faults
 from dncfl.common.log import log_to_stderr
 from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
+from dncfl.common.tasks.own import is_own
 from dncfl.launch.keys import keys_group, node_security, security_options, server_security
 from dncfl.launch.local import LocalNodes
 from dncfl.launch.options import config_argument, config_options
@@ -103,7 +104,7 @@ def server(
     **options: object,
 ) -> None:
     """Run the PS alone; its nodes are started by hand with `dncfl node`."""
-    config = _prepare(_config_of(config_file, resume, options), options, log_level)
+    config = _prepare(_config_of(config_file, resume, options), options, log_level, trains=False)
     host, port = parse_address(bind)
     security = server_security(config.clients, keys, insecure=insecure)
     with gone_at_signal():
@@ -274,11 +275,11 @@ def _config_in(run_folder: Path) -> Path:
     return run_folder / CONFIG
 
 
-def _prepare(config_file: Path | None, options: Mapping[str, object], log_level: str) -> Config:
-    """The checked configuration, with its data set at hand."""
+def _prepare(config_file: Path | None, options: Mapping[str, object], log_level: str, *, trains: bool = True) -> Config:
+    """The checked configuration, with its data set at hand; of your own, only where this machine `trains`."""
     log_to_stderr(log_level)
     config = load_config(config_file, {name: value for name, value in options.items() if value not in (None, ())})
-    if config.dataset != "digits":
+    if config.dataset != "digits" and (trains or not is_own(config.dataset)):
         with gone_at_signal():
             from dncfl.common.tasks.data import ensure_available
 

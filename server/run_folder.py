@@ -170,7 +170,8 @@ def _first_rounds(path: Path, rounds_done: int) -> bytes:
 
 def _new_name(config: Config) -> Path:
     """A name that is not there yet: the time to the second, what is run, and a number where two start at once."""
-    stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{config.method}-{config.dataset}"
+    dataset = config.dataset.replace(":", "_")  # not every file system takes a colon
+    stem = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{config.method}-{dataset}"
     names = (Path("runs") / (stem if number == 1 else f"{stem}-{number}") for number in range(1, 1000))
     for path in names:
         with writing(f"the run folder {path}"):

@@ -35,6 +35,10 @@ class Form:
     example: torch.Tensor
     num_classes: int
 
+    def __str__(self) -> str:
+        shape = ", ".join(["n", *map(str, self.example.shape[1:])])
+        return f"inputs ({shape}) of {self.example.dtype} and {self.num_classes} classes"
+
 
 DIGIT_IMAGES = Form(torch.zeros(2, 1, SIDE, SIDE), NUM_CLASSES)
 """The form of `digits` and `mnist`."""
@@ -83,13 +87,14 @@ def ensure_available(dataset: str, data_root: str | None) -> None:
     """Make sure that the data set can be loaded, downloading it once where that is possible.
 
     Of your own, both parts are loaded once, so that what the function downloads is there before many nodes ask for it.
-    Raises as `load_dataset`.
+    Raises as `load_dataset`, and DataError where the two parts do not belong together.
     """
     if dataset == "mnist":
         _mnist_root(data_root)
     elif is_own(dataset):
-        for train in (True, False):
-            _own(dataset, data_root, train)
+        training, test = (str(_own(dataset, data_root, train).form) for train in (True, False))
+        if training != test:
+            raise DataError(f"dataset = {dataset}: the training part has {training}, but the test part {test}")
 
 
 def load_dataset(dataset: str, data_root: str | None, *, train: bool) -> Dataset:
@@ -212,18 +217,23 @@ def _own(name: str, data_root: str | None, train: bool) -> Dataset:
     if labels.ndim != 1 or inputs.ndim < 2 or len(inputs) != len(labels) or not len(labels):
         shapes = f"{tuple(inputs.shape)} and labels {tuple(labels.shape)}"
         raise ConfigError(f"dataset = {name}: gives inputs {shapes}: must be (n, …) and (n,), with n > 0")
-    if (found := np.unique(labels.numpy()).tolist()) != list(range(len(found))):
+    if inputs.is_complex():
+        raise ConfigError(f"dataset = {name}: gives inputs of {inputs.dtype}: must be real")
+    if (found := sorted(set(labels.tolist()))) != list(range(len(found))):
         some = f"{', '.join(map(str, found[:12]))}{', …' if len(found) > 12 else ''}"
         raise DataError(f"{part} must have labels 0..K-1, each at least once; there are {some}")
-    if not torch.isfinite(inputs).all():
-        raise DataError(f"{part} has inputs that are NaN or infinite")
+    if inputs.is_floating_point() and not torch.isfinite(inputs := inputs.to(torch.float32)).all():
+        raise DataError(f"{part} has inputs that are NaN or infinite in float32")
     return Dataset(inputs, labels.to(torch.int64), _as_floats)
 
 
 def _as_tensor(values: Any) -> torch.Tensor:
-    """A tensor of an array or whatever torch makes one of; of an array that is read-only, as of a mapped file, a copy."""
+    """A tensor of an array or whatever torch makes one of.
+
+    Of an array that torch cannot share it is a copy: one that is read-only, as of a mapped file, reversed, or big-endian.
+    """
     if isinstance(values, np.ndarray):
-        values = np.require(values, requirements=["W"])
+        values = np.require(values, values.dtype.newbyteorder("="), ["C", "W"])
     return torch.as_tensor(values, device="cpu").detach()
 
 

@@ -56,14 +56,11 @@ def build_model(name: str, seed: int, device: str, form: Form = DIGIT_IMAGES) ->
     Your own model is `package.module:function`, found from the working folder too; the function takes no arguments and
     returns a torch module that gives scores (n, K) for n inputs, those of digits (n, 10) for images (n, 1, 28, 28).
     """
-    inputs = form.example
-    if name == PAPER_CNN and inputs.shape != DIGIT_IMAGES.example.shape:
-        shape = ", ".join(["n", *map(str, inputs.shape[1:])])
-        raise ConfigError(
-            f"model = {name}: takes images (n, 1, 28, 28), and the data have ({shape}); name a model of your own for them"
-        )
+    inputs, taken = form.example, DIGIT_IMAGES.example
+    if name == PAPER_CNN and (inputs.shape, inputs.dtype) != (taken.shape, taken.dtype):
+        raise ConfigError(f"model = {name}: takes {DIGIT_IMAGES}, but the data have {form}; name a model of your own for them")
     factory = PaperCNN if name == PAPER_CNN else imported("model", name, ModelError)
-    with torch.random.fork_rng(devices=[]), model_errors(f"making the model {name}"):
+    with torch.random.fork_rng(devices=[]), model_errors(f"making the model {name} for {form}"):
         torch.manual_seed(torch_seed(seed, Purpose.INITIAL_MODEL))
         model = factory()
         if not isinstance(model, nn.Module):

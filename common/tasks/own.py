@@ -3,7 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from traceback import format_exc
 from typing import Any
@@ -36,9 +36,13 @@ def imported(what: str, name: str, told_as: type[DncflError]) -> Callable[..., A
 
 @contextmanager
 def errors_of_own(told_as: type[DncflError], where: str, but: type[Exception] = DncflError) -> Iterator[None]:
-    """Turn what a user's code raises, but for one kind, into an error of ours with its place and traceback."""
+    """Turn what a user's code raises, but for one kind, into an error of ours with its place and traceback.
+
+    What it prints goes to stderr: on stdout a program may wait for the outcome as JSON.
+    """
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     except but:
         raise
     except Exception as error:

@@ -22,10 +22,14 @@ def gpu_figures(seconds: float) -> Iterator[Figure]:
     """One codeword of ten messages for each relay slot; without a GPU, figures that say so."""
     for num_symbols in (LARGE, HUGE):
         name = f"encode on a GPU, M=10 d={num_symbols:,}: traffic against a copy"
-        if torch.cuda.is_available():
-            yield Figure(name, _share(num_symbols, seconds), "%", at_least=40.0, note=torch.cuda.get_device_name())
+        needed = 2 * COPIED + num_symbols * (10 + 9 * 2)
+        if not torch.cuda.is_available():
+            share, note = None, "no GPU here"
+        elif torch.cuda.mem_get_info()[0] < 1.1 * needed:
+            share, note = None, f"needs {1.1 * needed / 1e9:.0f} GB of the GPU's memory"
         else:
-            yield Figure(name, None, "%", at_least=40.0, note="no GPU here")
+            share, note = _share(num_symbols, seconds), torch.cuda.get_device_name()
+        yield Figure(name, share, "%", at_least=40.0, note=note)
 
 
 def _share(num_symbols: int, seconds: float) -> float:

@@ -51,6 +51,8 @@ def draw(
     if y not in (figures := [name for name in table.columns if is_figure(name)]):
         raise ConfigError(f"--y {y}: must be one of {', '.join(figures)}")
     table = table.filter(pl.col(y).is_not_null())  # data sets differ in how many classes have a recall
+    if table.is_empty():
+        raise ConfigError(f"--y {y}: none of these runs has it")
     varying = [name for name in label_names(table) if table[name].n_unique() > 1]
     by = varying if by is None else by
     _ensure_labels(table, "--by", by)

@@ -23,12 +23,17 @@ from dncfl.server.records import RoundRecord
 ROUNDS = 2
 
 
-def record(round: int, *, accuracy: float = 0.5, attempts: int = 1, relay_slots: int = 0) -> RoundRecord:
+RECALL = (0.5, 0.25, *[1.0] * 8)
+
+
+def record(
+    round: int, *, accuracy: float = 0.5, recall: tuple[float, ...] = RECALL, attempts: int = 1, relay_slots: int = 0
+) -> RoundRecord:
     return RoundRecord(
         round=round,
         accuracy=accuracy,
         loss=float("nan"),
-        recall=(0.5, 0.25, *[1.0] * 8),
+        recall=recall,
         train_loss=1.5,
         recovered=(0, 1, 2),
         direct=(1,),

@@ -4,19 +4,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 from torch import nn
 
 from dncfl.common.config import load_config
-from dncfl.common.errors import ConfigError, DataError
-from dncfl.common.tasks.data import ensure_available, load_dataset
+from dncfl.common.errors import ConfigError, DataError, ModelError
+from dncfl.common.tasks.data import Form, ensure_available, load_dataset
 from dncfl.common.tasks.model import build_model
 from dncfl.common.tasks.training import evaluate
+from dncfl.launch.sweep.jobs import Finished
 from dncfl.launch.sweep.plot import draw
-from dncfl.launch.sweep.table import FIGURES, label_names
+from dncfl.launch.sweep.runs import Run
+from dncfl.launch.sweep.table import label_names, make_table
 from dncfl.node.trainer import local_trainers
+from tests.unit.test_carry_out import record
 
 LABELS = np.arange(12) % 3
 IMAGES = np.arange(12 * 2 * 4 * 4, dtype=np.uint8).reshape(12, 2, 4, 4)
@@ -73,8 +75,45 @@ def test_the_root_is_handed_on_and_a_mapped_file_is_read(tmp_path: Path) -> None
 def test_a_model_is_built_for_the_data() -> None:
     form = load_dataset(f"{__name__}:images", None, train=True).form
     assert build_model(f"{__name__}:linear", 0, "cpu", form)(form.example).shape == (2, 3)
-    with pytest.raises(ConfigError, match=r"paper-cnn: takes images \(n, 1, 28, 28\), and the data have \(n, 2, 4, 4\)"):
+    with pytest.raises(
+        ConfigError, match=r"takes inputs \(n, 1, 28, 28\) .* have inputs \(n, 2, 4, 4\) of torch.float32 and 3"
+    ):
         build_model("paper-cnn", 0, "cpu", form)
+    whole = Form(torch.zeros(2, 1, 28, 28, dtype=torch.int64), 10)
+    with pytest.raises(ConfigError, match=r"but the data have inputs \(n, 1, 28, 28\) of torch.int64 and 10 classes"):
+        build_model("paper-cnn", 0, "cpu", whole)
+    with pytest.raises(ModelError, match=r"for inputs \(n, 1, 28, 28\) of torch.int64 and 10 classes failed"):
+        build_model(f"{__name__}:linear", 0, "cpu", whole)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [IMAGES[:, ::-1], IMAGES.astype(">f4"), IMAGES.astype(np.uint16), torch.from_numpy(IMAGES).bfloat16(), IMAGES.tolist()],
+    ids=["reversed", "big-endian", "uint16", "bfloat16", "lists"],
+)
+def test_any_kind_of_numbers_is_taken(monkeypatch: pytest.MonkeyPatch, values: Any) -> None:
+    monkeypatch.setitem(globals(), "given", lambda root, train: (values, torch.from_numpy(LABELS).bfloat16()))
+    samples = load_dataset(f"{__name__}:given", None, train=True).all_samples("cpu")
+    assert np.array_equal(samples.inputs.numpy(), np.asarray(values, dtype=np.float32))
+    assert samples.labels.tolist() == LABELS.tolist()
+
+
+def test_what_the_function_prints_does_not_go_to_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(globals(), "prints", lambda root, train: print("downloaded") or images(root, train))
+    load_dataset(f"{__name__}:prints", None, train=True)
+    assert capsys.readouterr() == ("", "downloaded\n")
+
+
+def test_both_parts_belong_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(root: str | None, train: bool) -> tuple[Any, Any]:
+        return (IMAGES, LABELS) if train else (IMAGES[:4, :, :2], LABELS[:4] % 2)
+
+    monkeypatch.setitem(globals(), "parts", parts)
+    expected = r"part has inputs \(n, 2, 4, 4\) of torch.float32 and 3 classes, but the test part inputs \(n, 2, 2, 4\) .* and 2 classes"
+    with pytest.raises(DataError, match=expected):
+        ensure_available(f"{__name__}:parts", None)
 
 
 GIVEN: dict[str, Any] = {
@@ -89,6 +128,8 @@ GIVEN: dict[str, Any] = {
     "gap": (IMAGES, 2 * LABELS),
     "many": (np.zeros((20, 1)), np.arange(1, 21)),
     "halves": (IMAGES, LABELS / 2),
+    "complex": (IMAGES * 1j, LABELS),
+    "huge": (np.where(IMAGES == 7, 1e300, IMAGES), LABELS),
     "nan": (np.where(IMAGES == 7, np.nan, IMAGES), LABELS),
 }
 
@@ -107,6 +148,8 @@ GIVEN: dict[str, Any] = {
         ("gap", DataError, r"the test part of .* must have labels 0..K-1, each at least once; there are 0, 2, 4$"),
         ("many", DataError, r"there are 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, …$"),
         ("halves", DataError, r"there are 0.0, 0.5, 1.0$"),
+        ("complex", ConfigError, "gives inputs of torch.complex128: must be real"),
+        ("huge", DataError, "NaN or infinite in float32"),
         ("nan", DataError, "the test part of .* has inputs that are NaN or infinite"),
     ],
 )
@@ -129,18 +172,24 @@ def test_more_classes_per_client_than_there_are() -> None:
 
 
 def test_data_sets_with_other_numbers_of_classes_share_a_table_and_a_picture(tmp_path: Path) -> None:
-    rows = [
-        {"dataset": name, "seed": 0, "run": name, "engine": "looped", "round": round}
-        | dict.fromkeys(FIGURES, 0.5)
-        | {f"recall_{label}": 0.1 * label for label in range(num_classes)}
-        for name, num_classes in (("mine:three", 3), ("mine:twelve", 12))
-        for round in (1, 2)
-    ]
-    table = pl.DataFrame(rows, infer_schema_length=None)
+    table = make_table([_finished("mine:three", 3), _finished("mine:twelve", 12)])
     assert label_names(table) == ["dataset"]
+    assert table.columns[-12:] == [f"recall_{label}" for label in range(12)]
+    assert table["recall_2"].to_list() == [pytest.approx(0.02)] * 4
+    assert table["recall_11"].to_list() == [None, None, pytest.approx(0.11), pytest.approx(0.11)]
     table.write_parquet(tmp_path / "table.parquet")
     both, one = (draw(tmp_path, y=f"recall_{label}", out=tmp_path / f"{label}.svg").read_text() for label in (2, 11))
     assert "mine:three" in both
     assert "mine:three" not in one
     with pytest.raises(ConfigError, match=r"--y recall_12: must be one of .* recall_11$"):
         draw(tmp_path, y="recall_12")
+    with pytest.raises(ConfigError, match="--y recall_11: none of these runs has it"):
+        draw(tmp_path, y="recall_11", where=["dataset=mine:three"])
+
+
+def _finished(dataset: str, num_classes: int) -> Finished:
+    """A run of two rounds that recognises a hundredth more of each class than of the one before."""
+    config = load_config(None, {"dataset": dataset, "model": "mine:net", "clients": 3, "rounds": 2})
+    recall = tuple(0.01 * label for label in range(num_classes))
+    records = tuple(record(round, recall=recall) for round in (1, 2))
+    return Finished(run=Run({"dataset": dataset}, config), engine="looped", records=records, num_parameters=9, seconds=1)

@@ -106,6 +106,18 @@ def test_a_gpu_gives_what_processors_give(num_clients: int) -> None:
     assert torch.equal(combined.cpu(), TensorProduct(factors, code.p, "cpu").of(messages))
 
 
+def test_the_blocks_of_a_code_are_multiplied_by_the_kernel_as_they_are(
+    kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their transposes are not contiguous, and the kernel reads factors row by row."""
+    code = DiversityNetworkCode(10)
+    messages, factors = _messages(10, 1500, code.p, np.uint8), code.block(3).T
+    assert not factors.flags.c_contiguous
+    product = TensorProduct(factors, code.p, "cpu")
+    monkeypatch.setattr(product, "_by_kernel", True)
+    assert np.array_equal(product.of(torch.from_numpy(messages)).numpy(), _judged(factors, messages, code.p))
+
+
 def _by_kernel(kernel: ModuleType, factors: Symbols, messages: Symbols, p: int) -> Symbols:
     product = torch.full((len(factors), messages.shape[1]), 65_535, dtype=torch.int32).to(torch.uint16)
     kernel.multiply(torch.from_numpy(factors.astype(np.float32)), torch.from_numpy(messages), p, product)
