@@ -94,7 +94,7 @@ def ensure_available(dataset: str, data_root: str | None) -> None:
     elif is_own(dataset):
         training, test = (str(_own(dataset, data_root, train).form) for train in (True, False))
         if training != test:
-            raise DataError(f"dataset = {dataset}: the training part has {training}, but the test part {test}")
+            raise DataError(f"dataset = {dataset}: the training part has {training}, but the test part has {test}")
 
 
 def load_dataset(dataset: str, data_root: str | None, *, train: bool) -> Dataset:

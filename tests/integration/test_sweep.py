@@ -155,10 +155,8 @@ def test_sockets_and_the_reference_agree_and_failures_are_listed(folder: Path) -
     (folder / "more.toml").write_text(cases + '{name = "starved", model = "small:starved"}]')
     exit_code, _, stderr = call("sweep", "few.toml", "--out", "sockets", "--engine", "sockets", cwd=folder)
     assert exit_code == 15
-    assert (
-        "case=bad,seed=0: making the model small:broken for inputs (n, 1, 28, 28) of torch.float32 and 10 classes failed: ValueError: no such layer"
-        in stderr
-    )
+    assert "case=bad,seed=0: making the model small:broken for inputs (n, 1, 28, 28) of torch.float32" in stderr
+    assert "failed: ValueError: no such layer" in stderr
     exit_code, stdout, stderr = call("sweep", "more.toml", "--out", "looped", "--workers", 2, "--json", cwd=folder)
     assert exit_code == 15
     assert "1 of 2 runs failed, see looped/failures.jsonl; the same command tries again" in stderr

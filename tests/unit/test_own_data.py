@@ -38,6 +38,11 @@ def in_a_folder(root: str, train: bool) -> tuple[Any, Any]:
     return np.load(Path(root) / "images.npy", mmap_mode="r"), LABELS
 
 
+def talkative(root: str | None, train: bool) -> tuple[Any, Any]:
+    print("downloaded")  # noqa: T201  # as code that downloads does
+    return images(root, train)
+
+
 def mean_word() -> nn.Module:
     return nn.EmbeddingBag(5, 2)
 
@@ -75,9 +80,7 @@ def test_the_root_is_handed_on_and_a_mapped_file_is_read(tmp_path: Path) -> None
 def test_a_model_is_built_for_the_data() -> None:
     form = load_dataset(f"{__name__}:images", None, train=True).form
     assert build_model(f"{__name__}:linear", 0, "cpu", form)(form.example).shape == (2, 3)
-    with pytest.raises(
-        ConfigError, match=r"takes inputs \(n, 1, 28, 28\) .* have inputs \(n, 2, 4, 4\) of torch.float32 and 3"
-    ):
+    with pytest.raises(ConfigError, match=r"takes inputs \(n, 1, 28, 28\) .* have inputs \(n, 2, 4, 4\) of torch.float32"):
         build_model("paper-cnn", 0, "cpu", form)
     whole = Form(torch.zeros(2, 1, 28, 28, dtype=torch.int64), 10)
     with pytest.raises(ConfigError, match=r"but the data have inputs \(n, 1, 28, 28\) of torch.int64 and 10 classes"):
@@ -88,21 +91,18 @@ def test_a_model_is_built_for_the_data() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [IMAGES[:, ::-1], IMAGES.astype(">f4"), IMAGES.astype(np.uint16), torch.from_numpy(IMAGES).bfloat16(), IMAGES.tolist()],
-    ids=["reversed", "big-endian", "uint16", "bfloat16", "lists"],
+    [IMAGES[:, ::-1], IMAGES.astype(">f4"), IMAGES.astype(np.uint16), IMAGES.tolist()],
+    ids=["reversed", "big-endian", "uint16", "lists"],
 )
 def test_any_kind_of_numbers_is_taken(monkeypatch: pytest.MonkeyPatch, values: Any) -> None:
     monkeypatch.setitem(globals(), "given", lambda root, train: (values, torch.from_numpy(LABELS).bfloat16()))
     samples = load_dataset(f"{__name__}:given", None, train=True).all_samples("cpu")
-    assert np.array_equal(samples.inputs.numpy(), np.asarray(values, dtype=np.float32))
+    assert np.array_equal(samples.inputs.numpy(), np.asarray(values))
     assert samples.labels.tolist() == LABELS.tolist()
 
 
-def test_what_the_function_prints_does_not_go_to_stdout(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(globals(), "prints", lambda root, train: print("downloaded") or images(root, train))
-    load_dataset(f"{__name__}:prints", None, train=True)
+def test_what_the_function_prints_does_not_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    load_dataset(f"{__name__}:talkative", None, train=True)
     assert capsys.readouterr() == ("", "downloaded\n")
 
 
@@ -111,8 +111,10 @@ def test_both_parts_belong_together(monkeypatch: pytest.MonkeyPatch) -> None:
         return (IMAGES, LABELS) if train else (IMAGES[:4, :, :2], LABELS[:4] % 2)
 
     monkeypatch.setitem(globals(), "parts", parts)
-    expected = r"part has inputs \(n, 2, 4, 4\) of torch.float32 and 3 classes, but the test part inputs \(n, 2, 2, 4\) .* and 2 classes"
-    with pytest.raises(DataError, match=expected):
+    training, test = (
+        rf"part has inputs \(n, 2, {height}, 4\) of torch.float32 and {k} classes" for height, k in ((4, 3), (2, 2))
+    )
+    with pytest.raises(DataError, match=f"the training {training}, but the test {test}"):
         ensure_available(f"{__name__}:parts", None)
 
 
