@@ -269,6 +269,11 @@ class Config(BaseModel):
         return method(self.method, self.anonymous_variant)
 
     @property
+    def own_code(self) -> dict[str, str]:
+        """The settings that name a user's own functions, `model` or `dataset`, with these names."""
+        return {what: name for what in ("model", "dataset") if is_own(name := getattr(self, what))}
+
+    @property
     def partition_scheme(self) -> Partition:
         """The partition that `partition` names."""
         return parse_partition(self.partition)

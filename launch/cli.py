@@ -283,7 +283,8 @@ def _prepare(config_file: Path | None, options: Mapping[str, object], log_level:
         with gone_at_signal():
             from dncfl.common.tasks.data import ensure_available
 
-        ensure_available(config.dataset, config.data_root)
+        if (training := ensure_available(config.dataset, config.data_root)) is not None:
+            config.partition_scheme.split(training.labels.numpy(), config.clients, config.seed)
     return config
 
 

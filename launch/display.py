@@ -10,6 +10,9 @@ from dncfl.common.words import nodes_in_words
 from dncfl.server.observer import Observer, Progress
 from dncfl.server.records import RoundRecord
 
+MANY_CLIPPED = 0.05
+"""The share of clipped values from which on a run is told once: the quantiser then changes what is learnt."""
+
 LEGEND = "nodes: D heard directly, r recovered through relays, - not recovered"
 
 
@@ -23,6 +26,7 @@ class Display(Observer):
         self._tells_who_joins = tells_who_joins
         self._started = perf_counter()
         self._headed = False
+        self._told_of_clipping = False
 
     def __enter__(self) -> "Display":
         if self._status is not None:
@@ -81,6 +85,10 @@ class Display(Observer):
                 f"{perf_counter() - self._started:.1f}",
             )
         )
+        if record.clip_fraction > MANY_CLIPPED and not self._told_of_clipping:
+            self._told_of_clipping = True
+            share, bound = f"{record.clip_fraction:.0%} of the updates' values", self._config.bound
+            self.warning(f"{share} were clipped at ±{bound} in round {record.round}; see clip_fraction, --bound and --lr")
         if record.round < rounds:
             self.now(f"round {record.round + 1}/{rounds}: training")
         else:

@@ -78,8 +78,9 @@ def serve_by_hand(
         async def work() -> None:
             server = _server(config, session, display, security)
             with server.listening(host, port, downlink_port) as bound:
+                own = "".join(f" --{what} {name}" for what, name in config.own_code.items())
                 keys = " --keys FOLDER" if security.uses_keys else ""
-                command = f"dncfl node NUMBER --server {host}:{bound}{keys}"
+                command = f"dncfl node NUMBER --server {host}:{bound}{own}{keys}"
                 display.announce(f"nodes join by: {command}   (NUMBER 0..{config.clients - 1})")
                 try:
                     await server.serve()

@@ -60,7 +60,10 @@ def replay_run(config: Config, run_folder: Path) -> dict[str, Any]:
     done = config.model_copy(update={"rounds": rounds_done})
     summary = _compute("replay", done, lambda number: as_recorded(done, attempts, number), reference_rounds)
     if summary["model_sha256"] != recorded_hash:
-        raise ReplayMismatch(f"the replayed model {summary['model_sha256']} differs from the recorded {recorded_hash}")
+        raise ReplayMismatch(
+            f"the replayed model {summary['model_sha256']} differs from the recorded {recorded_hash}; it is the same only with "
+            f"the same versions (see {SUMMARY}), kind of processor, data and code, also of your own"
+        )
     return summary | {"matches": True}
 
 

@@ -26,7 +26,6 @@ from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
 from dncfl.common.scheme import channel, network_code
 from dncfl.common.sockets import Socket, queue_for
-from dncfl.common.tasks.own import is_own
 from dncfl.node import protocol
 from dncfl.node.faults import NodeFaults
 from dncfl.node.neighbours import Neighbours
@@ -124,13 +123,10 @@ class Life:
             config = Config.model_validate_json(bytes(frames[0]) if frames else b"")
         except pydantic.ValidationError as error:
             raise WireError(f"the PS sent no valid configuration: {error.errors()[0]['msg']}") from None
-        for what in ("model", "dataset"):
-            name, allowed = getattr(config, what), getattr(self._settings, what)
-            if is_own(name) and name != allowed:
-                given = f", not {allowed}" if allowed else ""
-                raise ConfigError(
-                    f"the run uses the {what} {name}{given}; start this node with --{what} {name} to allow its import"
-                )
+        own_code = config.own_code
+        if any(name != getattr(self._settings, what) for what, name in own_code.items()):
+            options = " ".join(f"--{what} {name}" for what, name in own_code.items())
+            raise ConfigError(f"the run uses code of its own; start this node with {options} to allow its import")
         here = {name: getattr(self._settings, name) for name in ("data_root", "device", "trace")}
         return header, config.model_copy(update={name: value for name, value in here.items() if value is not None})
 

@@ -83,18 +83,20 @@ class Dataset:
         return Samples(self.prepared(self.values[:1]), self.labels).form
 
 
-def ensure_available(dataset: str, data_root: str | None) -> None:
+def ensure_available(dataset: str, data_root: str | None) -> Dataset | None:
     """Make sure that the data set can be loaded, downloading it once where that is possible.
 
-    Of your own, both parts are loaded once, so that what the function downloads is there before many nodes ask for it.
-    Raises as `load_dataset`, and DataError where the two parts do not belong together.
+    Of your own, both parts are loaded once, so that what the function downloads is there before many nodes ask for it; the
+    training part is returned. Raises as `load_dataset`, and DataError where the two parts do not belong together.
     """
+    if is_own(dataset):
+        training, test = (_own(dataset, data_root, train) for train in (True, False))
+        if (form := str(training.form)) != (other := str(test.form)):
+            raise DataError(f"dataset = {dataset}: the training part has {form}, but the test part has {other}")
+        return training
     if dataset == "mnist":
         _mnist_root(data_root)
-    elif is_own(dataset):
-        training, test = (str(_own(dataset, data_root, train).form) for train in (True, False))
-        if training != test:
-            raise DataError(f"dataset = {dataset}: the training part has {training}, but the test part has {test}")
+    return None
 
 
 def load_dataset(dataset: str, data_root: str | None, *, train: bool) -> Dataset:

@@ -19,8 +19,11 @@ def _server(tmp_path: Path, *options: object) -> tuple[subprocess.Popen[str], st
     """A PS on a free port, and the address that it announces."""
     server = start("server", *OPTIONS, *options, "--bind", "127.0.0.1:0", "--out", "run", "--log-level", "info", cwd=tmp_path)
     assert server.stderr is not None
-    announced = re.search(r"--server (127\.0\.0\.1:\d+)", server.stderr.readline())
+    announced = re.search(r"dncfl node NUMBER --server (127\.0\.0\.1:\d+)(.*)   \(", server.stderr.readline())
     assert announced is not None
+    assert announced[2].split() == [
+        str(option) for option in options if "mine:" in str(option) or option in ("--model", "--dataset")
+    ]
     return server, announced[1]
 
 
@@ -106,7 +109,7 @@ def test_a_model_of_ones_own_must_be_allowed_at_the_node(tmp_path: Path) -> None
     nodes = [start("node", number, "--server", address, "--model", "mine:net", cwd=tmp_path) for number in range(3)]
     exit_code, _, stderr = finish(server)
     assert exit_code == 0, stderr
-    assert "node 0 is gone: it failed: the run uses the model mine:net" in stderr
+    assert "node 0 is gone: it failed: the run uses code of its own; start this node with --model mine:net to allow" in stderr
     assert [finish(node)[0] for node in nodes] == [0, 0, 0]
     run = summary("run", *OPTIONS, "--model", "mine:net", "--out", "local", cwd=tmp_path)
     assert run["num_parameters"] == 7850
@@ -134,12 +137,14 @@ def test_a_data_set_of_ones_own_must_be_allowed_at_the_node_and_gives_the_refere
     server, address = _server(tmp_path, *own, "--pe", 0.5)
     exit_code, _, stderr = finish(start("node", 0, "--server", address, "--model", "mine:net", cwd=tmp_path))
     assert exit_code == 2
-    assert "the run uses the dataset mine:blobs; start this node with --dataset mine:blobs to allow its import" in stderr
+    assert "start this node with --model mine:net --dataset mine:blobs to allow its import" in stderr
     nodes = [start("node", number, "--server", address, *own, cwd=tmp_path) for number in range(3)]
     assert finish(server)[0] == 0
     assert [finish(node)[0] for node in nodes] == [0, 0, 0]
     run = json.loads((tmp_path / "run" / "summary.json").read_text())
     for command in ("run", "simulate"):
+        exit_code, _, stderr = call(command, *OPTIONS, *own, "--partition", "classes:4", cwd=tmp_path)
+        assert (exit_code, stderr) == (3, "dncfl: partition = classes:4: the data have 3 classes\n")
         assert summary(command, *OPTIONS, *own, "--pe", 0.5, cwd=tmp_path)["model_sha256"] == run["model_sha256"]
     assert summary("replay", "run", cwd=tmp_path)["matches"]
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
