@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from time import perf_counter
 from typing import Protocol
 
@@ -12,7 +11,7 @@ from dncfl.common.config import Config
 from dncfl.common.errors import DataError
 from dncfl.common.payload import Payload
 from dncfl.common.tasks.data import Samples, load_dataset
-from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, to_vector
+from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, sha256_of, to_vector
 from dncfl.common.tasks.training import Evaluation, TrainingStopped, evaluate
 from dncfl.server.aggregation import aggregate
 
@@ -97,8 +96,8 @@ class GlobalModel:
 
     @property
     def sha256(self) -> str:
-        """The hash of θ as little-endian float32, in the order of the model's parameters."""
-        return sha256(self.theta.astype("<f4").tobytes()).hexdigest()
+        """The hash of θ."""
+        return sha256_of(self.theta)
 
     def tensors(self) -> dict[str, Vector]:
         """θ as named tensors."""

@@ -8,6 +8,7 @@ a new model has them whenever training begins. A variance that quantisation nois
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from hashlib import sha256
 
 import numpy as np
 import torch
@@ -109,6 +110,11 @@ def to_vector(model: nn.Module) -> Vector:
     """θ of a model."""
     parts = [tensor.detach().flatten().to("cpu", torch.float32) for _, tensor in _entries(model)]
     return torch.cat(parts).numpy()
+
+
+def sha256_of(theta: Vector) -> str:
+    """The hash of θ as little-endian float32, in the order of the model's parameters: a model's name in all records."""
+    return sha256(theta.astype("<f4").tobytes()).hexdigest()
 
 
 def load_vector(model: nn.Module, theta: Vector) -> None:

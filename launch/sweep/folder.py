@@ -100,7 +100,7 @@ class SweepFolder:
         """Store a run. Raises StorageError."""
         folder = self._runs / f"{finished.run.name}-{finished.run.digest}"
         aside = folder.with_name(folder.name + ASIDE)
-        about = {"engine": finished.engine, "num_parameters": finished.num_parameters, "seconds": round(finished.seconds, 3)}
+        about = {name: getattr(finished, name) for name in ("engine", "num_parameters", "seconds", "model_sha256")}
         with writing(f"the sweep in {self.path}"):
             aside.mkdir()
             (aside / CONFIG).write_text(finished.run.config.to_toml())

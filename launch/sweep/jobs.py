@@ -39,6 +39,8 @@ class Finished:
     """d, the length of θ"""
     seconds: float
     """what the job took that finished it, shared evenly by its runs"""
+    model_sha256: str | None = None
+    """the hash of the final θ; None of a run that was stored before this was"""
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,24 @@ def compute(job: Job) -> list[Result]:
         failure = f"{type(error).__name__}: {error}\n{format_exc()[-4000:]}"
     else:
         seconds = (perf_counter() - started) / len(job.runs)
-        return [
-            Finished(run=one.run, engine=job.engine, records=tuple(one.records), num_parameters=one.theta.size, seconds=seconds)
-            if one.theta is not None and len(one.records) == one.run.config.rounds
-            else Failed(one.run, failure)
-            for one in standings
-        ]
+        return [_finished(one, job.engine, seconds) or Failed(one.run, failure) for one in standings]
     return failed(job, failure)
+
+
+def _finished(one: Standing, engine: str, seconds: float) -> Finished | None:
+    """The run if all its rounds are done."""
+    from dncfl.common.tasks.model import sha256_of  # imports torch, which the worker has by now
+
+    if one.theta is None or len(one.records) != one.run.config.rounds:
+        return None
+    return Finished(
+        run=one.run,
+        engine=engine,
+        records=tuple(one.records),
+        num_parameters=one.theta.size,
+        seconds=seconds,
+        model_sha256=sha256_of(one.theta),
+    )
 
 
 def failed(job: Job, reason: str) -> list[Result]:

@@ -166,6 +166,8 @@ def test_sockets_and_the_reference_agree_and_failures_are_listed(folder: Path) -
     by_sockets, by_loop = (pl.read_csv(folder / name / "table.csv") for name in ("sockets", "looped"))
     assert by_sockets.drop("engine", "seconds").equals(by_loop.drop("engine", "seconds"))
     assert set(by_sockets["engine"]) | set(by_loop["engine"]) == set(ENGINES) & {"sockets", "looped"}
+    (one,), (other,) = ((folder / name).glob("runs/*/run.json") for name in ("sockets", "looped"))
+    assert json.loads(one.read_text())["model_sha256"] == json.loads(other.read_text())["model_sha256"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
@@ -183,6 +185,7 @@ def test_on_ray_and_gone_on_with_elsewhere(folder: Path) -> None:
     (config,) = sweep.glob(f"runs/{name}-*/config.toml")
     simulated = summary("simulate", config, "--out", "simulated", cwd=folder)
     assert on_ray.filter(run=name)["accuracy"][-1] == simulated["final_accuracy"]
+    assert json.loads((config.parent / "run.json").read_text())["model_sha256"] == simulated["model_sha256"]
 
 
 @pytest.mark.parametrize(
