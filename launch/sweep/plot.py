@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -145,6 +146,7 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     axes.set_title(title, fontsize="medium")
     axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
     axes.margins(x=0.02)
+    _let_curves_fill(axes, drawn, _unit(y)[0])
     if y_title.endswith("(%)"):  # a band of few runs may reach beyond what there is
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, 0), min(top, 100))
@@ -154,6 +156,15 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     else:
         axes.legend(loc="best", fontsize="small")
     return figure
+
+
+def _let_curves_fill(axes: Axes, drawn: Sequence[Curve], scale: float) -> None:
+    """Give the curves a third of the height at least: bands of two or three runs are wide, and go on beyond the edges."""
+    shown = np.concatenate([scale * curve.mean for curve in drawn] + [scale * y for curve in drawn for _, y in curve.runs])
+    lowest, highest = np.nanmin(shown), np.nanmax(shown)
+    if highest > lowest:
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(max(bottom, 2 * lowest - highest), min(top, 2 * highest - lowest))
 
 
 def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: str, opacity: float, *, each_run: bool) -> None:

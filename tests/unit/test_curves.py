@@ -8,7 +8,7 @@ import pytest
 
 from dncfl.common.errors import ConfigError, StorageError
 from dncfl.launch.sweep.curves import confidence_band, curves, on_common_grid
-from dncfl.launch.sweep.plot import draw
+from dncfl.launch.sweep.plot import _figure, draw
 from dncfl.launch.sweep.table import FIGURES
 
 SLOTS = {0: [1, 2, 3], 1: [2, 3, 5]}
@@ -93,6 +93,14 @@ def test_only_means_over_seeds_have_a_band(tmp_path: Path) -> None:
     by_method = draw(path, by=["method"], out=tmp_path / "method.svg").read_text()
     assert "mean over seeds and snr of n runs -->" in by_method
     assert "PolyCollection" not in by_method
+
+
+def test_the_wide_bands_of_few_runs_leave_room_for_the_curves() -> None:
+    """The runs go from 10 to 50 %, their 95 % band from -97 to 167 %: what is shown ends one such span beyond the runs."""
+    drawn = list(curves(make_table(), "round", "accuracy", []))
+    assert drawn[0].half_width == pytest.approx([12.706 * 0.1] * 3, rel=1e-4)
+    (axes,) = _figure(drawn, "round", "accuracy", [], each_run=False).axes
+    assert axes.get_ylim() == pytest.approx((0, 90))
 
 
 def test_the_default_picture_and_a_csv(tmp_path: Path) -> None:
