@@ -41,7 +41,8 @@ def draw(
 ) -> Path:
     """Draw curves of a table, or of a sweep's folder; returns where the picture is.
 
-    `by`: the labels that each curve has values of its own for, all that vary unless given; `where`: texts "label=value".
+    `by`: the labels, or seed, that each curve has values of its own for, all labels that vary unless given; `where`: texts
+    "label=value".
     Raises ConfigError for a column or value that is not there, StorageError where a file cannot be read or written.
     """
     path = source / PARQUET if source.is_dir() else source
@@ -56,7 +57,7 @@ def draw(
         raise ConfigError(f"--y {y}: none of these runs has it")
     varying = [name for name in label_names(table) if table[name].n_unique() > 1]
     by = varying if by is None else by
-    _ensure_labels(table, "--by", by)
+    _ensure_labels(table, "--by", [name for name in by if name != "seed"])
     drawn = list(curves(table, x, y, by))
     if len(drawn) > MOST_CURVES:
         raise ConfigError(

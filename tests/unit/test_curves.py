@@ -95,6 +95,13 @@ def test_only_means_over_seeds_have_a_band(tmp_path: Path) -> None:
     assert "PolyCollection" not in by_method
 
 
+def test_a_curve_for_each_seed(tmp_path: Path) -> None:
+    path = write(tmp_path, make_table(method=["dnc", "qfl"]))
+    picture = draw(path, by=["seed", "method"], out=tmp_path / "seeds.svg").read_text()
+    assert all(f"seed {seed}, method {method} (n=1)" in picture for seed in (0, 1) for method in ("dnc", "qfl"))
+    assert "one run each" in picture
+
+
 def test_the_wide_bands_of_few_runs_leave_room_for_the_curves() -> None:
     """The runs go from 10 to 50 %, their 95 % band from -97 to 167 %: what is shown ends one such span beyond the runs."""
     drawn = list(curves(make_table(), "round", "accuracy", []))
