@@ -44,7 +44,9 @@ def sweep(grid: Path, out: Path, engine: str, workers: int | None, on: str, json
 @click.argument("table", metavar="FOLDER_OR_TABLE", type=click.Path(path_type=Path))
 @click.option("--x", type=click.Choice(["round", "slots", "bytes"]), default="round", show_default=True, help="what is below")
 @click.option("--y", metavar="FIGURE", default="accuracy", show_default=True, help="what is drawn: a column of the table")
-@click.option("--by", metavar="LABEL,…", help="a curve for each combination of these labels, or of seed; all labels that vary unless given")
+@click.option(
+    "--by", metavar="LABEL,…", help="a curve for each combination of these labels, or of seed; unless given, of all that vary"
+)
 @click.option("--where", metavar="LABEL=VALUE", multiple=True, help="only these runs; several values of one label add up")
 @click.option("--runs", "each_run", is_flag=True, help="draw every run, too, as a thin line")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="png, pdf or svg; beside the table unless given")
