@@ -18,7 +18,7 @@ from dncfl.common.sockets import parse_address
 from dncfl.common.tasks.own import is_own
 from dncfl.launch.keys import keys_group, node_security, security_options, server_security
 from dncfl.launch.local import LocalNodes
-from dncfl.launch.options import config_argument, config_options
+from dncfl.launch.options import config_argument, config_options, setting_options
 from dncfl.launch.outage.command import outage
 from dncfl.launch.reproduce.command import reproduce
 from dncfl.launch.sweep.command import plot, sweep
@@ -174,6 +174,19 @@ def simulate(config_file: Path | None, engine: str, log_level: str, **options: o
         from dncfl.launch.simulate import simulate_batched, simulate_run
 
     _report(config, simulate_batched(config) if engine == "batched" else simulate_run(config))
+
+
+@cli.command()
+@config_argument
+@setting_options("clients", "dataset", "data_root", "partition", "seed", "json_output")
+def shares(config_file: Path | None, **options: object) -> None:
+    """Tell how many training samples of each class every node of a run holds."""
+    config = _prepare(config_file, options, "warning")
+    with gone_at_signal():
+        from dncfl.launch.shares import as_text, class_counts
+
+    counts = class_counts(config)
+    print(json.dumps({"nodes": counts.tolist()}) if config.json_output else as_text(counts))
 
 
 @cli.command()
