@@ -42,7 +42,8 @@ PRELOADED = ("dncfl.launch.cli", "dncfl.node.process")
 FROZEN = "dncfl.launch.frozen"
 """What a server that others are forked from imports last."""
 
-PRELOADED_FOR = {"mnist": ("torchvision.datasets",)}
+HEAVY = ("torchvision.datasets", "sklearn.datasets")
+"""What loading data may import, for a second or more: once, in place of once at each node, where it has been imported here."""
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -62,7 +63,9 @@ class LocalNodes:
         self._processes: list[ForkServerProcess] = []
         self._settings: list[NodeSettings] = []
         self._answered: set[Fault] = set()
-        self._context.set_forkserver_preload([*PRELOADED, *PRELOADED_FOR.get(config.dataset, ()), FROZEN])
+        imported = {"torchvision.datasets"} if config.dataset == "mnist" else sys.modules.keys()
+        for_data = [name for name in HEAVY if name in imported]
+        self._context.set_forkserver_preload([*PRELOADED, *for_data, FROZEN])
         with one_thread_each(), ignoring_interrupts():
             ensure_running()
 
