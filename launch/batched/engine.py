@@ -14,6 +14,7 @@ from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError
 from dncfl.common.running import uninterrupted
 from dncfl.common.tasks.data import load_dataset
+from dncfl.common.tasks.model import PAPER_CNN
 from dncfl.common.tasks.partition import Indices
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.batched import SIDE_BY_SIDE
@@ -101,5 +102,5 @@ def _require_alike(configs: Sequence[Config]) -> None:
     for name in SIDE_BY_SIDE:
         if len(values := {getattr(config, name) for config in configs}) > 1:
             raise ConfigError(f"{name} = {' and '.join(map(str, values))}: runs side by side must have it in common")
-    if (model := configs[0].model) != "paper-cnn":
-        raise ConfigError(f"model = {model}: the batched engine computes paper-cnn only; use --engine looped")
+    if (model := configs[0].model) != PAPER_CNN:
+        raise ConfigError(f"model = {model}: the batched engine computes {PAPER_CNN} only; use --engine looped")

@@ -54,7 +54,9 @@ def _encoding(num_clients: int, num_symbols: int, goals: dict[str, float], secon
             notes[name] = "not installed"
         except NotImplementedError as error:
             notes[name] = str(error)
-    _check(f"encoding at {place}", factors, messages, p, candidates)
+    columns = columns_to_check(num_symbols)
+    results = {name: one.columns(one.run(), columns) for name, one in candidates.items() if one.columns}
+    check(f"encoding at {place}", factors, messages[:, columns], p, results)
     took = take_turns({name: candidate.run for name, candidate in candidates.items()}, seconds)
     rate = messages.size / took["symbols"] / 1e6
     yield Figure(f"encode {place}", rate, "million symbols/s")
@@ -64,12 +66,17 @@ def _encoding(num_clients: int, num_symbols: int, goals: dict[str, float], secon
     yield Figure("  with packing for the wire", took["wire"] / took["symbols"], "x")
 
 
-def _check(what: str, factors: Symbols, messages: Symbols, p: int, candidates: Mapping[str, Candidate]) -> None:
-    """Raises BenchmarkError unless all that work over GF(p) give the same, by int64 arithmetic on some columns."""
-    columns = np.r_[0:1000, messages.shape[1] - 1000 : messages.shape[1]]
-    expected = factors.astype(np.int64) @ messages[:, columns].astype(np.int64) % p
-    for name, candidate in candidates.items():
-        if candidate.columns and not np.array_equal(candidate.columns(candidate.run(), columns), expected):
+def columns_to_check(num_symbols: int) -> Columns:
+    """The first and the last thousand: among them are the ends of all blocks that are not whole."""
+    columns: Columns = np.r_[0:1000, num_symbols - 1000 : num_symbols]
+    return columns
+
+
+def check(what: str, factors: Symbols, messages: Symbols, p: int, results: Mapping[str, NDArray[np.integer]]) -> None:
+    """Raises BenchmarkError unless all results (k × c) are factors (k × n) times messages (n × c) mod p, in int64."""
+    expected = factors.astype(np.int64) @ messages.astype(np.int64) % p
+    for name, result in results.items():
+        if not np.array_equal(result, expected):
             raise BenchmarkError(f"{what}: {name} differs from plain arithmetic")
 
 

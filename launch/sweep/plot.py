@@ -142,12 +142,12 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
         title = f"mean over seeds and {' and '.join(averaged)} of n runs"
     else:
         title = "one run each" if most == 1 else "mean over seeds of n runs, with 95 % confidence"
-    y_title = _unit(y)[1]
+    y_scale, y_title = _unit(y)
     axes.set(xlabel=X_TITLES[x], ylabel=y_title)
     axes.set_title(title, fontsize="medium")
     axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
     axes.margins(x=0.02)
-    _let_curves_fill(axes, drawn, _unit(y)[0])
+    _let_curves_fill(axes, drawn, y_scale)
     if y_title.endswith("(%)"):  # a band of few runs may reach beyond what there is
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, 0), min(top, 100))

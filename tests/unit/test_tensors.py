@@ -1,7 +1,9 @@
 """Products of tensors over GF(p): galois is the judge. Triton's interpreter runs the kernel where there is no GPU."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import galois
@@ -124,8 +126,8 @@ def _by_kernel(kernel: ModuleType, factors: Symbols, messages: Symbols, p: int) 
     return product.numpy()
 
 
-def test_the_kernel_compiles_for_a_gpu() -> None:
-    """Without one: triton makes its code for compute capability 9.0; that all rows stay in registers shows in its stack."""
+def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
+    """Without one: triton makes its code for compute capability 9.0, and a program has no stack: all rows stay in registers."""
     triton = pytest.importorskip("triton", reason="this build of torch is for processors only and has no triton")
     from dncfl.common.gpu_kernel import multiply_columns
 
@@ -136,3 +138,7 @@ def test_the_kernel_compiles_for_a_gpu() -> None:
     made = triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", 90, 32))
     assert made.asm["ptx"].count("fma.rn.f32") >= 8 * MAX_ROWS
     assert ".local" not in made.asm["ptx"]
+    (tmp_path / "kernel.cubin").write_bytes(made.asm["cubin"])
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    used = subprocess.run([tool, "-res-usage", tmp_path / "kernel.cubin"], capture_output=True, text=True, check=True)
+    assert "STACK:0 " in used.stdout + used.stderr
