@@ -10,10 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dncfl.common.message import SIDE_SYMBOLS, read_message
+from dncfl.common.message import MessageSize, read_message
 from dncfl.common.network_code import MIN_FIELD, NetworkCode
 from dncfl.common.payload import Payload, Symbols
-from dncfl.common.quantiser import Quantiser
 from dncfl.common.relay_weights import optimal_weights
 from dncfl.common.weighted_sum import encode_sum, sum_symbols
 
@@ -42,12 +41,10 @@ class CollaborativeRelaying(NetworkCode):
         return [self.unknown(sender, messages) for _ in (self.all_relay_slots if slots is None else slots)]
 
     def unknown(self, node: int, messages: Mapping[int, Payload]) -> Payload:
-        total = np.zeros(len(messages[node]) - SIDE_SYMBOLS)
+        total = np.zeros(read_message(messages[node], self._num_levels).levels.size)
         for k in sorted(messages):
             if self.weights[node, k]:
-                update = read_message(messages[k], self._num_levels)
-                values = Quantiser(levels=self._num_levels, bound=update.bound).dequantise(update.levels)
-                total += self.weights[node, k] * values
+                total += self.weights[node, k] * read_message(messages[k], self._num_levels).values(self._num_levels)
         with np.errstate(over="ignore"):  # a sum that is too large does not prove itself
             return encode_sum(total.astype(np.float32))
 
@@ -55,8 +52,8 @@ class CollaborativeRelaying(NetworkCode):
         """The nodes whose updates are part of some sum that arrived."""
         return tuple(sorted({k for m in solved for k in held[m] if self.weights[m, k]}))
 
-    def num_symbols(self, slot: int, message_symbols: int) -> int:
-        return message_symbols if slot == 1 else sum_symbols(message_symbols - SIDE_SYMBOLS)
+    def num_symbols(self, slot: int, message: MessageSize) -> int:
+        return message.num_symbols if slot == 1 else sum_symbols(message.num_values)
 
     @property
     def bytes_per_codeword_symbol(self) -> int:

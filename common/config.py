@@ -19,6 +19,7 @@ from dncfl.common.faults import AnyFault
 from dncfl.common.field import MAX_PRIME, PrimeField, smallest_prime
 from dncfl.common.methods import AnonymousVariant, Method, MethodName, method
 from dncfl.common.network_code import MIN_FIELD
+from dncfl.common.quantiser import BoundRule
 from dncfl.common.relay_weights import MIN_PATH, cut_off
 from dncfl.common.tasks.own import is_own
 from dncfl.common.tasks.partition import NUM_CLASSES, Partition, parse_partition
@@ -35,7 +36,7 @@ MAX_BOUND = 1e30
 """The largest quantiser bound: far beyond any update, and far from overflow."""
 
 FADING = ("snr", "rate", "sigma2")
-FOLLOWS = ("channel", "field", "relay_slots", "batch_size", "min_nodes")
+FOLLOWS = ("channel", "field", "relay_slots", "bound", "batch_size", "min_nodes")
 """Settings that follow from others unless given."""
 
 
@@ -82,18 +83,18 @@ LinkValue = Annotated[float | LinkTable, BeforeValidator(_link_value)]
 
 
 def _bound(value: object) -> object:
-    if value == "adaptive":
+    if value in ("adaptive", "per-tensor"):
         return value
     try:
         number = float(value)  # type: ignore[arg-type]  # anything that is no number is refused below
     except (TypeError, ValueError):
         number = -1.0
     if not 0 < number <= MAX_BOUND:
-        raise ValueError(f"must be a positive number of at most {MAX_BOUND:g}, or 'adaptive'")
+        raise ValueError(f"must be a positive number of at most {MAX_BOUND:g}, 'adaptive' or 'per-tensor'")
     return number
 
 
-Bound = Annotated[float | Literal["adaptive"], BeforeValidator(_bound)]
+Bound = Annotated[BoundRule, BeforeValidator(_bound)]
 
 
 class Config(BaseModel):
@@ -117,7 +118,6 @@ class Config(BaseModel):
     )
 
     levels: int = Field(255, ge=2, le=MAX_PRIME, description="levels L of the stochastic quantiser")
-    bound: Bound = Field(0.1, description="quantiser's bound B, or 'adaptive': the largest magnitude of each update")
     field: int = Field(
         default_factory=lambda data: smallest_prime(max(data["clients"] ** 2, data["levels"], MIN_FIELD)),
         description="prime p of the field GF(p); the smallest possible unless given",
@@ -137,6 +137,11 @@ class Config(BaseModel):
     data_root: str | None = Field(None, description="folder with the data set; a cache in your home unless given")
     partition: str = Field("iid", description="who holds what: iid, classes:K or dirichlet:ALPHA")
     model: str = Field("paper-cnn", description="paper-cnn, or your own as package.module:function")
+    bound: Bound = Field(
+        default_factory=lambda data: 0.1 if data["model"] == "paper-cnn" else "per-tensor",
+        description="quantiser's bound B, or the largest magnitude of each update (adaptive) or of each tensor of each update "
+        "(per-tensor); 0.1 for paper-cnn, per-tensor for a model of your own unless given",
+    )
     local_epochs: int = Field(5, ge=1, le=10_000, description="passes over the local data per round")
     batch_size: int = Field(
         default_factory=lambda data: 1024 if data["dataset"] == "mnist" else 32,

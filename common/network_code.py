@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dncfl.common.field import smallest_prime
+from dncfl.common.message import MessageSize
 from dncfl.common.payload import Payload, Symbols, bytes_per_symbol
 
 MIN_FIELD = 257
@@ -57,13 +58,13 @@ class NetworkCode(ABC):
         """W: the nodes whose updates count once some unknowns are solved for; `held` tells which messages each node holds."""
         return tuple(solved)
 
-    def num_symbols(self, slot: int, message_symbols: int) -> int:
-        """How many symbols are sent in a slot, where a message has `message_symbols`."""
-        return message_symbols
+    def num_symbols(self, slot: int, message: MessageSize) -> int:
+        """How many symbols are sent in a slot."""
+        return message.num_symbols
 
-    def most_symbols(self, message_symbols: int) -> int:
+    def most_symbols(self, message: MessageSize) -> int:
         """The largest number of symbols that are sent in any slot."""
-        return max(self.num_symbols(slot, message_symbols) for slot in (1, *self.all_relay_slots))
+        return max(self.num_symbols(slot, message) for slot in (1, *self.all_relay_slots))
 
     @property
     def all_relay_slots(self) -> range:
@@ -75,9 +76,9 @@ class NetworkCode(ABC):
         """Bytes on the wire of each symbol in what is relayed, without escapes."""
         return bytes_per_symbol(self.p)
 
-    def relay_slot_bytes(self, message_symbols: int) -> int:
+    def relay_slot_bytes(self, message: MessageSize) -> int:
         """Bytes on the wire of what all nodes relay in one slot, without escapes and headers."""
-        return self.num_clients * self.num_symbols(2, message_symbols) * self.bytes_per_codeword_symbol
+        return self.num_clients * self.num_symbols(2, message) * self.bytes_per_codeword_symbol
 
     def equations(self, heard: ArrayLike, direct: ArrayLike, relayed: ArrayLike) -> Symbols:
         """The equations that arrived at the PS, one a row: (n, M), without those that are zero.

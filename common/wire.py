@@ -78,7 +78,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    version: Literal[5] = 5
+    version: Literal[6] = 6
     """Version of the wire format; it changes whenever a frame changes its meaning."""
 
 
@@ -99,6 +99,7 @@ class Welcome(Header):
     downlink_port: Port
     """of the PS's downlink, at the address of its control socket"""
     num_parameters: int = Field(ge=1, le=2**31, description="d, the length of θ")
+    num_parts: int = Field(ge=1, le=2**31, description="parts of an update that have a quantiser's bound of their own")
 
 
 class Refused(Header):

@@ -88,7 +88,8 @@ class Display(Observer):
         if record.clip_fraction > MANY_CLIPPED and not self._told_of_clipping:
             self._told_of_clipping = True
             share, bound = f"{record.clip_fraction:.0%} of the updates' values", self._config.bound
-            self.warning(f"{share} were clipped at ±{bound} in round {record.round}; see clip_fraction, --bound and --lr")
+            better = "--bound per-tensor clips none; see also clip_fraction and --lr"
+            self.warning(f"{share} were clipped at ±{bound} in round {record.round}; {better}")
         if record.round < rounds:
             self.now(f"round {record.round + 1}/{rounds}: training")
         else:

@@ -74,7 +74,7 @@ def round_outcome(
         suspects=(),
         num_dropped=0,
         **local_figures(list(updates.values()), model.num_parameters),
-        **attempt_figures(communication.traces, communication.code, model.num_parameters),
+        **attempt_figures(communication.traces, communication.code, model.message_size, config.levels),
         bytes={},
         seconds=seconds | {"total": sum(seconds.values())},
     )

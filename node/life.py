@@ -20,7 +20,7 @@ from dncfl.common.channel import Outcome
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, NetworkError, RunStopped, WireError
 from dncfl.common.limits import ensure_files, files_of_node
-from dncfl.common.message import SIDE_SYMBOLS, is_intact
+from dncfl.common.message import MessageSize, is_intact
 from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
@@ -134,12 +134,12 @@ class Life:
         """Load the data, connect, and follow the rounds to the end."""
         ensure_files(files_of_node(config.clients), f"a node among {config.clients}")
         code = network_code(config)
-        num_symbols = SIDE_SYMBOLS + welcome.num_parameters
+        message = MessageSize(welcome.num_parameters, welcome.num_parts)
         radio = Radio(
             code,
             channel(config),
             self._node,
-            num_symbols,
+            message,
             self._incarnation,
             last_round=config.rounds,
             last_attempt=config.max_attempts,
@@ -147,9 +147,9 @@ class Life:
         trainer = await self._worker.run(self._make_trainer, config, self._node)
         rounds = Rounds(self._node, code, radio, trainer, self._worker, self._faults, self._uplink, self._send)
         self._hear_server(welcome)
-        self._peers.expect_frames_of(BYTES_OF_ESCAPE * num_symbols)
-        self._num_levels = config.levels
-        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, code.most_symbols(num_symbols)))
+        self._peers.expect_frames_of(BYTES_OF_ESCAPE * message.num_symbols)
+        self._is_intact = partial(is_intact, num_levels=config.levels, num_values=welcome.num_parameters)
+        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, code.most_symbols(message)))
         self._uplink.listen(reserved)
         self._send(wire.Loaded(node=self._node))
         await self._faults.meet("after-join", 0)
@@ -291,9 +291,7 @@ class Life:
             return
         rounds.count_bytes(header.round, header.attempt, sum(map(len, frames)))
         outcome, message = reception.outcome, reception.payload
-        if message is not None and not is_intact(
-            message, round=header.round, sender=header.sender, num_levels=self._num_levels
-        ):
+        if message is not None and not self._is_intact(message, round=header.round, sender=header.sender):
             outcome, message = Outcome.LOST, None  # to relay it would make this node look like a liar
         self._events.put_nowait(protocol.PeerSlotOver(header.sender, header.round, header.attempt, outcome, message))
 

@@ -11,14 +11,14 @@ from torch import nn
 
 from dncfl.common.config import Config
 from dncfl.common.errors import UpdateRefused
-from dncfl.common.message import QuantisedUpdate, encode_message
+from dncfl.common.message import encode_message
 from dncfl.common.payload import Payload
-from dncfl.common.quantiser import Quantiser, adaptive_bound
 from dncfl.common.randomness import Purpose, stream
 from dncfl.common.scheme import network_code
 from dncfl.common.tasks.data import Samples, load_dataset
 from dncfl.common.tasks.model import Vector, build_model, counters, load_vector, model_errors, named_tensors, to_vector
 from dncfl.common.tasks.training import Recipe, TrainingStopped, train
+from dncfl.common.update import quantise_update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,8 @@ class LocalTrainer:
         trained = perf_counter()
         named = named_tensors(self._model, delta)
         refuse_unless_finite(named, loss, client=self._client, round=round, lr=self._config.lr)
-        message, num_clipped = encode_update(self._config, self._client, delta, round, self._p, len(self.samples))
+        sizes = [part.size for part in named.values()]
+        message, num_clipped = encode_update(self._config, self._client, delta, sizes, round, self._p, len(self.samples))
         return LocalUpdate(
             message=message,
             train_loss=loss,
@@ -106,12 +107,12 @@ def recipe_of(config: Config) -> Recipe:
     return Recipe(epochs=config.local_epochs, batch_size=config.batch_size, lr=config.lr, momentum=config.momentum)
 
 
-def encode_update(config: Config, client: int, delta: Vector, round: int, p: int, num_samples: int) -> tuple[Payload, int]:
-    """U_m: the message of an update over GF(p), and how many of its values were clipped."""
-    bound = adaptive_bound(delta, otherwise=1.0) if config.bound == "adaptive" else config.bound
+def encode_update(
+    config: Config, client: int, delta: Vector, tensor_sizes: Sequence[int], round: int, p: int, num_samples: int
+) -> tuple[Payload, int]:
+    """U_m: the message over GF(p) of an update of tensors with these sizes, and how many of its values were clipped."""
     noise = stream(config.seed, Purpose.QUANTISER, round=round, sender=client)
-    levels, num_clipped = Quantiser(levels=config.levels, bound=bound).quantise(delta, noise)
-    update = QuantisedUpdate(levels=levels, bound=bound, num_samples=num_samples)
+    update, num_clipped = quantise_update(delta, tensor_sizes, config.bound, config.levels, noise, num_samples)
     return encode_message(update, p, round=round, sender=client), num_clipped
 
 

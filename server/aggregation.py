@@ -1,18 +1,19 @@
 """The new global model from what the PS has got: exact sums of integer levels, scaled once, in no order of arrival."""
 
-from collections.abc import Mapping
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
 
 import numpy as np
 
 from dncfl.common.compiled import carray, compiled, pointer
 from dncfl.common.config import Config
 from dncfl.common.errors import ChecksumError
-from dncfl.common.message import QuantisedUpdate, decode_message, is_intact
+from dncfl.common.message import decode_message, is_intact
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Quantiser
 from dncfl.common.tasks.model import Vector
 from dncfl.common.threads import each, in_parts
+from dncfl.common.update import QuantisedUpdate
 from dncfl.common.weighted_sum import decode_sum
 
 BLOCK = 2**13
@@ -55,10 +56,10 @@ def _average(  # type: ignore[no-untyped-def]  # pragma: no cover
             new[start + x] = total[x]
 
 
-def proves_itself(config: Config, payload: Payload, *, round: int, sender: int) -> bool:
-    """Whether a payload is a message of `sender`, or its weighted sum, whichever the method aggregates."""
+def proves_itself(config: Config, payload: Payload, *, round: int, sender: int, num_values: int) -> bool:
+    """Whether a payload is what the method aggregates, a message of `sender` of num_values values, or its weighted sum."""
     if config.method_traits.relays != "summed":
-        return is_intact(payload, round=round, sender=sender, num_levels=config.levels)
+        return is_intact(payload, round=round, sender=sender, num_levels=config.levels, num_values=num_values)
     try:
         decode_sum(payload, round=round, sender=sender)
     except ChecksumError:
@@ -91,24 +92,34 @@ def _add_sums(config: Config, theta: Vector, sums: Mapping[int, Payload], round:
 
 def _add_messages(config: Config, theta: Vector, messages: Mapping[int, Payload], round: int) -> Vector:
     def decode(sender: int) -> QuantisedUpdate:
-        return decode_message(messages[sender], round=round, sender=sender, num_levels=config.levels)
+        return decode_message(messages[sender], round=round, sender=sender, num_levels=config.levels, num_values=theta.size)
 
-    updates = sorted(each(decode, messages, theta.size), key=_bound)
+    updates = each(decode, messages, theta.size)
+    new = np.empty_like(theta)
+    for first, last in pairwise(sorted({0}.union(*(update.ends for update in updates)))):
+        _average_part(config, theta, updates, first, last, new)
+    return new
+
+
+def _average_part(
+    config: Config, theta: Vector, updates: Sequence[QuantisedUpdate], first: int, last: int, new: Vector
+) -> None:
+    """Fill in parameters first..last, in which each update has one bound."""
+
+    def bound(update: QuantisedUpdate) -> float:
+        return update.bound_at(first)
+
+    updates = sorted(updates, key=bound)
     model_weight, update_weight = config.method_traits.weights(len(updates), config.clients)
-    groups = [(Quantiser(levels=config.levels, bound=bound), len(list(same))) for bound, same in groupby(updates, _bound)]
+    groups = [(Quantiser(levels=config.levels, bound=same), len(list(group))) for same, group in groupby(updates, bound)]
     steps = np.array([quantiser.step for quantiser, _ in groups])
     offsets = np.array([number * quantiser.bound for quantiser, number in groups])
     ends = np.cumsum([number for _, number in groups])
     addresses = np.array([update.levels.ctypes.data for update in updates], dtype=np.uint64)
     itemsize = updates[0].levels.itemsize
-    new = np.empty_like(theta)
 
-    def fill(first: int, last: int) -> None:
-        _average(addresses, itemsize, ends, steps, offsets, model_weight, update_weight, theta, first, last, new)
+    def fill(begin: int, end: int) -> None:
+        place = first + begin, first + end
+        _average(addresses, itemsize, ends, steps, offsets, model_weight, update_weight, theta, *place, new)
 
-    in_parts(fill, theta.size)
-    return new
-
-
-def _bound(update: QuantisedUpdate) -> float:
-    return update.bound
+    in_parts(fill, last - first)

@@ -53,8 +53,10 @@ class RoundCloser:
     def decode(self, round: CloseRound) -> Verdict:
         """What can be trusted of what a round's equations determine, and who cannot."""
 
+        num_values = self._model.num_parameters
+
         def proof(sender: int, payload: Payload) -> bool:
-            return proves_itself(self._config, payload, round=round.round, sender=sender)
+            return proves_itself(self._config, payload, round=round.round, sender=sender, num_values=num_values)
 
         rng = np.random.default_rng()  # no node can foresee its draws, and no result depends on them
         return verify(round.decoder.equations, self._config.clients, self._code.p, proof, rng)
@@ -83,7 +85,7 @@ class RoundCloser:
             suspects=verdict.suspects,
             num_dropped=len(verdict.dropped),
             **local_figures(reports, self._model.num_parameters),
-            **attempt_figures(attempts, self._code, self._model.num_parameters),
+            **attempt_figures(attempts, self._code, self._model.message_size, self._config.levels),
             bytes=traffic,
             seconds={
                 "training": training,

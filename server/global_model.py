@@ -9,10 +9,12 @@ import torch
 
 from dncfl.common.config import Config
 from dncfl.common.errors import DataError
+from dncfl.common.message import MessageSize
 from dncfl.common.payload import Payload
 from dncfl.common.tasks.data import Samples, load_dataset
 from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, sha256_of, to_vector
 from dncfl.common.tasks.training import Evaluation, TrainingStopped, evaluate
+from dncfl.common.update import part_sizes
 from dncfl.server.aggregation import aggregate
 
 
@@ -35,6 +37,10 @@ class Model(Protocol):
     @property
     def num_parameters(self) -> int:
         """d, the length of θ."""
+
+    @property
+    def message_size(self) -> MessageSize:
+        """How large the message of an update is."""
 
     def take(self, step: Step, round: int) -> None:
         """Make the step of a round."""
@@ -93,6 +99,12 @@ class GlobalModel:
     def num_parameters(self) -> int:
         """d, the length of θ."""
         return int(self.theta.size)
+
+    @property
+    def message_size(self) -> MessageSize:
+        """How large the message of an update is."""
+        sizes = [tensor.size for tensor in self.tensors().values()]
+        return MessageSize(self.num_parameters, len(part_sizes(self._config.bound, sizes)))
 
     @property
     def sha256(self) -> str:

@@ -16,7 +16,6 @@ from dncfl.common.config import Config
 from dncfl.common.errors import DncflError, NodeFailed, WireError
 from dncfl.common.fault_injection import FaultInjector
 from dncfl.common.faults import seconds_of
-from dncfl.common.message import SIDE_SYMBOLS
 from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
@@ -71,12 +70,11 @@ class ServerProcess:
         self._closer = RoundCloser(config, code, model, record, self._faults)
         self._protocol = ServerProtocol(config, code, model.rounds_done)
         self._code = code
-        self._num_symbols = SIDE_SYMBOLS + model.num_parameters
         self._radio = Radio(
             code,
             channel(config),
             config.clients,
-            self._num_symbols,
+            model.message_size,
             last_round=config.rounds,
             last_attempt=config.max_attempts,
         )
@@ -114,7 +112,7 @@ class ServerProcess:
             self._control.queue_at_most(MOST_QUEUED)
             self._downlink.set_option(zmq.XPUB_VERBOSE, 1)  # a node may subscribe anew before its broken connection is noticed
             self._downlink.queue_at_most(queue_for(DOWNLINK_AT_ONCE, 4 * self._model.num_parameters))
-            self._uplink.expect_frames_of(BYTES_OF_ESCAPE * self._code.most_symbols(self._num_symbols))
+            self._uplink.expect_frames_of(BYTES_OF_ESCAPE * self._code.most_symbols(self._model.message_size))
             self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
             control_port = self._control.bind(host, port)
             self._downlink_port = self._downlink.bind(host, downlink_port)
@@ -175,7 +173,8 @@ class ServerProcess:
                 is_new = address not in self._nodes_by_address  # or it has not heard the welcome before
                 self._nodes_by_address[address] = node
                 self._liveness.joins(node, monotonic())
-                welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=self._model.num_parameters)
+                num_parameters, num_parts = self._model.message_size
+                welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=num_parameters, num_parts=num_parts)
                 self._send(address, welcome, self._config.to_json().encode())
                 log.info("node %d has joined", node)
                 if node in self._gone:

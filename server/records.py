@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from dncfl.common.channel import Outcome
-from dncfl.common.message import SIDE_SYMBOLS
+from dncfl.common.message import MessageSize
 from dncfl.common.network_code import NetworkCode
+from dncfl.common.quantiser import level_type
 from dncfl.common.trace import AttemptTrace
 
 
@@ -33,6 +36,9 @@ class RoundRecord:
     """relay slots used, over all attempts"""
     relay_slots_saved: int
     """relay slots that early stop left out, over all attempts; each is a codeword of every node"""
+    bytes_sent: int
+    """bytes of the symbols that nodes sent, each transmission once, however many listen, without headers and escapes; a node
+    that is gone counts on"""
     bytes_saved: int
     """bytes of the symbols in the codewords that were left out, without headers and escapes"""
     rank: int
@@ -80,15 +86,19 @@ def local_figures(nodes: Sequence[LocalFigures], num_parameters: int) -> dict[st
     }
 
 
-def attempt_figures(attempts: Sequence[AttemptTrace], code: NetworkCode, num_parameters: int) -> dict[str, Any]:
-    """What a round record says of its attempts."""
+def attempt_figures(
+    attempts: Sequence[AttemptTrace], code: NetworkCode, message: MessageSize, num_levels: int
+) -> dict[str, Any]:
+    """What a round record says of its attempts, in which messages had this size and so many levels."""
     used = sum(attempt.relay_slots for attempt in attempts)
     saved = len(attempts) * code.relay_slots - used
+    slot1_bytes = code.num_clients * message.num_symbols * np.dtype(level_type(num_levels)).itemsize
     return {
         "attempts": len(attempts),
         "relay_slots": used,
         "relay_slots_saved": saved,
-        "bytes_saved": saved * code.relay_slot_bytes(SIDE_SYMBOLS + num_parameters),
+        "bytes_sent": len(attempts) * slot1_bytes + used * code.relay_slot_bytes(message),
+        "bytes_saved": saved * code.relay_slot_bytes(message),
         **link_figures(attempts),
     }
 
@@ -124,6 +134,7 @@ def summarise(records: Sequence[RoundRecord], num_clients: int) -> dict[str, Any
         "attempts": sum(record.attempts for record in records),
         "relay_slots": sum(record.relay_slots for record in records),
         "relay_slots_saved": sum(record.relay_slots_saved for record in records),
+        "bytes_sent": sum(record.bytes_sent for record in records),
         "bytes_saved": sum(record.bytes_saved for record in records),
         "transmissions": {name: sum(record.transmissions[name] for record in records) for name in records[0].transmissions},
         "lost_links": dict(sum((Counter(record.lost_links) for record in records), Counter())),

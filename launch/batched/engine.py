@@ -87,8 +87,10 @@ def _train(
 def _update(run: BatchedRun, client: int, trained: Trained, round: int, num_samples: int, seconds: float) -> LocalUpdate:
     started = perf_counter()
     config, delta = run.config, trained.theta - run.model.theta
-    refuse_unless_finite(run.model.named(delta), trained.loss, client=client, round=round, lr=config.lr)
-    message, num_clipped = encode_update(config, client, delta, round, config.field, num_samples)
+    named = run.model.named(delta)
+    refuse_unless_finite(named, trained.loss, client=client, round=round, lr=config.lr)
+    sizes = [part.size for part in named.values()]
+    message, num_clipped = encode_update(config, client, delta, sizes, round, config.field, num_samples)
     return LocalUpdate(
         message=message,
         train_loss=trained.loss,

@@ -25,7 +25,7 @@ class NoTraining:
 
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
         started = perf_counter()
-        message, num_clipped = encode_update(self._config, self._client, self._delta, round, self._p, num_samples=1)
+        message, num_clipped = encode_update(self._config, self._client, self._delta, [self._delta.size], round, self._p, 1)
         return LocalUpdate(
             message=message,
             train_loss=0.0,

@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from dncfl.common.config import Config
+from dncfl.common.message import MessageSize
 from dncfl.common.payload import Payload
 from dncfl.common.running import run_until_signal
 from dncfl.common.tasks.model import Vector
@@ -41,6 +42,10 @@ class UntestedModel:
     @property
     def num_parameters(self) -> int:
         return self.theta.size
+
+    @property
+    def message_size(self) -> MessageSize:
+        return MessageSize(self.num_parameters)
 
     def step(self, payloads: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
         started = perf_counter()

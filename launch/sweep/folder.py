@@ -100,7 +100,7 @@ class SweepFolder:
         """Store a run. Raises StorageError."""
         folder = self._runs / f"{finished.run.name}-{finished.run.digest}"
         aside = folder.with_name(folder.name + ASIDE)
-        about = {name: getattr(finished, name) for name in ("engine", "num_parameters", "seconds", "model_sha256")}
+        about = {name: getattr(finished, name) for name in ("engine", "seconds", "model_sha256")}
         with writing(f"the sweep in {self.path}"):
             aside.mkdir()
             (aside / CONFIG).write_text(finished.run.config.to_toml())

@@ -35,8 +35,6 @@ class Finished:
     run: Run
     engine: str
     records: tuple[RoundRecord, ...]
-    num_parameters: int
-    """d, the length of θ"""
     seconds: float
     """what the job took that finished it, shared evenly by its runs"""
     model_sha256: str | None = None
@@ -95,7 +93,6 @@ def _finished(one: Standing, engine: str, seconds: float) -> Finished | None:
         run=one.run,
         engine=engine,
         records=tuple(one.records),
-        num_parameters=one.theta.size,
         seconds=seconds,
         model_sha256=sha256_of(one.theta),
     )

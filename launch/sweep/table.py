@@ -8,12 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-import numpy as np
 import polars as pl  # tables that read and write Parquet and CSV by themselves, in one package
 
-from dncfl.common.message import SIDE_SYMBOLS
-from dncfl.common.quantiser import level_type
-from dncfl.common.scheme import network_code
 from dncfl.launch.sweep.jobs import Finished
 from dncfl.launch.sweep.runs import Label
 from dncfl.server.records import RoundRecord
@@ -73,11 +69,8 @@ def _label_column(name: str, labels: Sequence[Label | None], lengths: Sequence[i
 
 def _rows(finished: Finished) -> Iterator[dict[str, Label]]:
     config, records = finished.run.config, finished.records
-    code, symbols = network_code(config), SIDE_SYMBOLS + finished.num_parameters
-    message = config.clients * symbols * np.dtype(level_type(config.levels)).itemsize
-    relayed = code.relay_slot_bytes(symbols)
     slots = accumulate(record.attempts + record.relay_slots for record in records)
-    sizes = accumulate(record.attempts * message + record.relay_slots * relayed for record in records)
+    sizes = accumulate(record.bytes_sent for record in records)
     for record, slots_so_far, bytes_so_far in zip(records, slots, sizes, strict=True):
         place: dict[str, Label] = {
             "seed": config.seed,

@@ -60,6 +60,8 @@ def test_all_methods(tmp_path: Path, method: str, partition: str) -> None:
         (20, {"pe": 0.4, "rounds": 1, "bound": "adaptive", "partition": "dirichlet:0.5"}),
         (3, {"pe": 0.7, "rounds": 6, "decode": "partial", "method": "repetition"}),
         (4, {"pe": UNEQUAL, "rounds": 4, "early_stop": False, "method": "colrel"}),
+        (4, {"pe": UNEQUAL, "rounds": 2, "bound": "per-tensor", "method": "colrel"}),
+        (20, {"pe": 0.4, "rounds": 1, "bound": "per-tensor"}),
     ],
 )
 def test_repeats_partial_decodes_and_other_fields(tmp_path: Path, clients: int, options: dict[str, object]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from dncfl.common.channel import Channel, DropLayer, Outcome
 from dncfl.common.config import Config
-from dncfl.common.message import QuantisedUpdate, encode_message
+from dncfl.common.message import encode_message
 from dncfl.common.payload import Payload
 from dncfl.common.scheme import network_code
 from dncfl.common.trace import letters
@@ -18,6 +18,7 @@ from dncfl.node.trainer import LocalUpdate
 from dncfl.server import actions as server_actions
 from dncfl.server import events as server_events
 from dncfl.server.protocol import ServerProtocol
+from tests.unit.updates import update_of
 
 SERVER = -1
 
@@ -36,8 +37,7 @@ class Mishaps:
 def message_of(config: Config, node: int, round: int) -> Payload:
     """A message of six made-up levels."""
     levels = np.random.default_rng([node, round]).integers(0, config.levels, 6).astype(np.uint8)
-    update = QuantisedUpdate(levels=levels, bound=0.1, num_samples=1)
-    return encode_message(update, config.field, round=round, sender=node)
+    return encode_message(update_of(levels), config.field, round=round, sender=node)
 
 
 @dataclass

@@ -7,11 +7,13 @@ import pytest
 
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ChecksumError
-from dncfl.common.message import QuantisedUpdate, encode_message
+from dncfl.common.message import encode_message
 from dncfl.common.payload import Payload
 from dncfl.common.threads import SYMBOLS_PER_THREAD
+from dncfl.common.update import Part, QuantisedUpdate
 from dncfl.server.aggregation import aggregate
 from dncfl.server.policy import must_repeat
+from tests.unit.updates import update_of
 
 THETA = np.array([0.5, -0.25, 1.0], dtype=np.float32)
 LEVELS = {0: [0, 127, 254], 1: [254, 254, 254], 3: [100, 127, 130]}
@@ -21,7 +23,7 @@ STEP = 0.2 / 254
 def _messages(bounds: dict[int, float] | None = None) -> dict[int, Payload]:
     return {
         m: encode_message(
-            QuantisedUpdate(levels=np.array(levels, dtype=np.uint8), bound=(bounds or {}).get(m, 0.1), num_samples=7),
+            update_of(np.array(levels, dtype=np.uint8), (bounds or {}).get(m, 0.1)),
             257,
             round=4,
             sender=m,
@@ -76,10 +78,7 @@ def test_large_models_are_averaged_on_several_threads_alike() -> None:
     rng = np.random.default_rng(0)
     theta = rng.normal(0, 1, d).astype(np.float32)
     levels = {m: rng.integers(0, 255, d, dtype=np.uint8) for m in range(3)}
-    messages = {
-        m: encode_message(QuantisedUpdate(levels=chosen, bound=0.1, num_samples=1), 257, round=4, sender=m)
-        for m, chosen in levels.items()
-    }
+    messages = {m: encode_message(update_of(chosen), 257, round=4, sender=m) for m, chosen in levels.items()}
     expected = theta + sum(STEP * chosen - 0.1 for chosen in levels.values()) / 3
     assert np.abs(aggregate(_config("dnc"), theta, messages, 4) - expected).max() < 1e-6
 
@@ -88,6 +87,25 @@ def test_each_update_is_read_with_its_own_bound() -> None:
     bounds = {0: 0.1, 1: 0.25, 3: 0.0625}
     updates = [np.array([2 * bounds[m] / 254 * level - bounds[m] for level in levels]) for m, levels in LEVELS.items()]
     assert aggregate(_config("dnc"), THETA, _messages(bounds), 4) == pytest.approx(THETA + sum(updates) / 3, abs=1e-7)
+
+
+def test_each_part_of_an_update_is_read_with_its_own_bound() -> None:
+    """Also where updates are divided in different ways, and parts are empty."""
+    parts = {0: [(1, 0.1), (2, 0.5)], 1: [(0, 9.0), (3, 0.25)], 3: [(1, 0.1), (1, 0.0625), (0, 9.0), (1, 2.0)]}
+    bounds = {0: [0.1, 0.5, 0.5], 1: [0.25] * 3, 3: [0.1, 0.0625, 2.0]}
+    messages = {}
+    for m, levels in LEVELS.items():
+        divided = tuple(Part(*part) for part in parts[m])
+        update = QuantisedUpdate(levels=np.array(levels, dtype=np.uint8), parts=divided, num_samples=1)
+        messages[m] = encode_message(update, 257, round=4, sender=m)
+    updates = [[2 * bound / 254 * level - bound for bound, level in zip(bounds[m], LEVELS[m], strict=True)] for m in LEVELS]
+    expected = THETA + np.sum(updates, axis=0) / 3
+    assert aggregate(_config("dnc"), THETA, messages, 4) == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_message_of_another_model_is_refused() -> None:
+    with pytest.raises(ChecksumError, match="parts of 3 values: must be 4"):
+        aggregate(_config("dnc"), np.zeros(4, dtype=np.float32), _messages(), 4)
 
 
 def test_a_damaged_message_is_refused() -> None:

@@ -40,6 +40,7 @@ def record(
         attempts=attempts,
         relay_slots=relay_slots,
         relay_slots_saved=0,
+        bytes_sent=1000,
         bytes_saved=0,
         rank=3,
         transmissions={"sent": 9, "delivered": 6, "erased": 2, "lost": 1},
@@ -85,7 +86,7 @@ class Pretended:
         if self._fails(job):
             return Failed(run, "it fell over\nand here is where")
         records = (record(1, attempts=2, relay_slots=1), record(2, accuracy=run.config.seed / 10))
-        return Finished(run=run, engine=job.engine, records=records, num_parameters=100, seconds=1.0)
+        return Finished(run=run, engine=job.engine, records=records, seconds=1.0)
 
 
 def carried_out(runs: Sequence[Run], path: Path, executor: Pretended, engine: str = "looped") -> Outcome:
@@ -256,7 +257,7 @@ def test_the_figures_of_a_row(tmp_path: Path) -> None:
     assert (row["seed"], row["round"], row["accuracy"], row["engine"], row["run"]) == (3, 2, 0.3, "looped", "bound=0.1,seed=3")
     assert (row["num_recovered"], row["num_direct"], row["erased"]) == (3, 1, 2)
     assert table["slots"].to_list() == [3, 4, 3, 4]  # two attempts and a relay slot, then one attempt
-    assert table["bytes"][0] == 3 * 3 * (100 + 16)  # 3 slots of 3 nodes, 16 symbols beside the d = 100 levels, a byte each
+    assert table["bytes"].to_list() == [1000, 2000, 1000, 2000]
     from_csv = pl.read_csv(tmp_path / "table.csv")
     assert from_csv.drop("loss").equals(table.drop("loss"))
 

@@ -12,7 +12,7 @@ from dncfl.common.channel import PerfectChannel
 from dncfl.common.collaboration import CollaborativeRelaying
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ChecksumError, ConfigError, WireError
-from dncfl.common.message import SIDE_SYMBOLS, QuantisedUpdate, encode_message
+from dncfl.common.message import MessageSize, encode_message
 from dncfl.common.payload import Payload
 from dncfl.common.radio import Radio
 from dncfl.common.relay_weights import variance_bound
@@ -22,6 +22,7 @@ from dncfl.launch.reference import simulated
 from dncfl.server.aggregation import aggregate, proves_itself
 from dncfl.server.decoder import Equation
 from dncfl.server.verification import verify
+from tests.unit.updates import update_of
 
 LEVELS = {0: [0, 127, 254], 1: [254, 200, 254], 2: [100, 127, 130], 3: [140, 250, 3]}
 BOUNDS = {0: 0.1, 1: 0.25, 2: 0.1, 3: 0.5}
@@ -38,9 +39,7 @@ def _config(**settings: object) -> Config:
 
 def _messages(round: int = 1) -> dict[int, Payload]:
     return {
-        m: encode_message(
-            QuantisedUpdate(levels=np.array(levels, dtype=np.uint8), bound=BOUNDS[m], num_samples=7), 257, round=round, sender=m
-        )
+        m: encode_message(update_of(np.array(levels, dtype=np.uint8), BOUNDS[m]), 257, round=round, sender=m)
         for m, levels in LEVELS.items()
     }
 
@@ -122,26 +121,26 @@ def test_w_are_the_nodes_whose_updates_are_in_a_sum_that_arrived() -> None:
 def test_sums_cross_the_wire(clients: int) -> None:
     """Also where the field is large, and only in the slot that is theirs."""
     code = _code(load_config(None, {"clients": clients, "method": "colrel"}))
-    sender, ps = (Radio(code, PerfectChannel(clients), station, SIDE_SYMBOLS + 3) for station in (1, clients))
+    sender, ps = (Radio(code, PerfectChannel(clients), station, MessageSize(3)) for station in (1, clients))
     values = np.array([1e-30, -2.5, 0.1], dtype=np.float32)
     frames = [bytes(memoryview(frame).cast("B")) for frame in sender.frames(4, 1, 2, [0, 1], encode_sum(values))]
     received = ps.receive(frames).payload
     assert received is not None
     assert np.array_equal(decode_sum(received, round=4, sender=1), values)
     too_early = [bytes(memoryview(frame).cast("B")) for frame in sender.frames(4, 1, 1, [1], encode_sum(values))]
-    with pytest.raises(WireError, match="16 bytes cannot hold 19 symbols"):
+    with pytest.raises(WireError, match="16 bytes cannot hold 27 symbols"):
         ps.receive(too_early)
 
 
 def test_a_sum_proves_itself() -> None:
     payload = encode_sum(np.array([1.0, 2.0], dtype=np.float32))
-    assert proves_itself(_config(), payload, round=1, sender=0)
-    assert proves_itself(_config(), Payload(payload.plane.astype(np.uint16)), round=1, sender=0)
+    assert proves_itself(_config(), payload, round=1, sender=0, num_values=2)
+    assert proves_itself(_config(), Payload(payload.plane.astype(np.uint16)), round=1, sender=0, num_values=2)
     for x in range(len(payload)):
         for wrong in (payload.plane[x] ^ 1, 256):
             symbols = payload.plane.astype(np.uint16)
             symbols[x] = wrong
-            assert not proves_itself(_config(), Payload.of(symbols, 257), round=1, sender=0)
+            assert not proves_itself(_config(), Payload.of(symbols, 257), round=1, sender=0, num_values=2)
     for value in (np.inf, np.nan):
         data = struct.pack("<2f", 1.0, value)
         plane = np.frombuffer(xxhash.xxh3_64_digest(data)[:4] + data, dtype=np.uint8)
@@ -159,7 +158,7 @@ def test_a_sum_that_does_not_prove_itself_is_left_out_and_its_sender_named() -> 
     equations = [Equation(m, 2, 1, code.coefficients(m, 2, messages), payload) for m, payload in payloads.items()]
 
     def proof(sender: int, payload: Payload) -> bool:
-        return proves_itself(config, payload, round=1, sender=sender)
+        return proves_itself(config, payload, round=1, sender=sender, num_values=3)
 
     verdict = verify(equations, 4, code.p, proof, np.random.default_rng(0))
     assert (verdict.suspects, verdict.settled, verdict.dropped) == ((1,), True, (equations[1],))

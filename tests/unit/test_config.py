@@ -32,6 +32,7 @@ def test_what_is_not_given_follows_from_what_is() -> None:
     assert load_config(None, {"levels": 1000}).field == 1009
     assert load_config(None, {"pe": 0.3}).channel == "bernoulli"
     assert load_config(None, {"trace": "trace.jsonl"}).channel == "trace"
+    assert load_config(None, {"model": "mine:model"}).bound == "per-tensor"
 
 
 def test_options_override_the_file(tmp_path: Path) -> None:
@@ -49,6 +50,7 @@ def test_options_override_the_file(tmp_path: Path) -> None:
         ({"clients": 20}, {"field": 401, "relay_slots": 19}),
         ({"clients": 5}, {"field": 257, "relay_slots": 4}),
         ({"dataset": "mnist"}, {"batch_size": 1024}),
+        ({"model": "mine:model"}, {"bound": "per-tensor"}),
         ({"json": True}, {"json_output": True}),
     ],
     ids=str,
@@ -134,11 +136,11 @@ def test_a_value_per_link() -> None:
         ({"clients": 2, "pe": {"nodes": [[0, 2], [0, 0]], "server": [0, 0]}}, "pe = 2: must lie in [0, 1]"),
         ({"snr": 0}, "snr = 0: must be positive"),
         ({"sigma2": -1}, "sigma2 = -1: must be positive"),
-        ({"bound": 0}, "bound = 0: must be a positive number of at most 1e+30, or 'adaptive'"),
-        ({"bound": "wide"}, "bound = wide: must be a positive number of at most 1e+30, or 'adaptive'"),
+        ({"bound": 0}, "bound = 0: must be a positive number of at most 1e+30, 'adaptive' or 'per-tensor'"),
+        ({"bound": "wide"}, "bound = wide: must be a positive number of at most 1e+30, 'adaptive' or 'per-tensor'"),
         ({"pe": 0.3, "snr": 5}, "snr = 5.0: has no effect beside pe; give the one or the other"),
         ({"snr": float("inf")}, "snr = inf: must be a finite number"),
-        ({"bound": 1e31}, "bound = 1e+31: must be a positive number of at most 1e+30, or 'adaptive'"),
+        ({"bound": 1e31}, "bound = 1e+31: must be a positive number of at most 1e+30, 'adaptive' or 'per-tensor'"),
         ({"channel": "bernoulli"}, "channel = 'bernoulli': needs pe"),
         ({"channel": "rayleigh", "pe": 0.1}, "channel = 'rayleigh': pe is given"),
         ({"channel": "trace"}, "the trace channel and trace = FILE need each other"),

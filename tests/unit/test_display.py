@@ -20,7 +20,8 @@ def _seen(**settings: object) -> list[str]:
 
 
 def test_heavy_clipping_is_told_once() -> None:
-    told = "warning: 6% of the updates' values were clipped at ±0.02 in round 2; see clip_fraction, --bound and --lr"
+    told = "warning: 6% of the updates' values were clipped at ±0.02 in round 2; "
+    told += "--bound per-tensor clips none; see also clip_fraction and --lr"
     lines = _seen(bound=0.02)
     assert len(lines) == 2 + 3 + 1
     assert lines[4] == told

@@ -8,15 +8,18 @@ from hypothesis.extra.numpy import arrays
 
 from dncfl.common.errors import ChecksumError, WireError
 from dncfl.common.field import PrimeField
-from dncfl.common.message import SIDE_SYMBOLS, QuantisedUpdate, decode_message, encode_message, is_intact
+from dncfl.common.message import MessageSize, decode_message, encode_message, is_intact
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Levels, level_type
+from dncfl.common.update import Part, QuantisedUpdate
+from tests.unit.updates import update_of
+
+SIDE_SYMBOLS = MessageSize(0).num_symbols
 
 
 def _message(levels: list[int], bound: float = 0.1) -> Payload:
     """What node 2 says in round 1."""
-    update = QuantisedUpdate(levels=np.array(levels, dtype=np.uint8), bound=bound, num_samples=143)
-    return encode_message(update, 257, round=1, sender=2)
+    return encode_message(update_of(np.array(levels, dtype=np.uint8), bound, 143), 257, round=1, sender=2)
 
 
 @given(
@@ -26,25 +29,29 @@ def _message(levels: list[int], bound: float = 0.1) -> Payload:
             arrays(level_type(num_levels), st.integers(0, 50), elements=st.integers(0, num_levels - 1)),
         )
     ),
-    st.floats(1e-300, 1e300),
+    st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=5),
     st.integers(0, 2**32 - 1),
     st.integers(1, 2**32 - 1),
     st.integers(0, 254),
 )
 def test_a_message_is_decoded_as_it_was_encoded(
-    case: tuple[int, Levels], bound: float, samples: int, round: int, sender: int
+    case: tuple[int, Levels], bounds: list[float], samples: int, round: int, sender: int
 ) -> None:
     num_levels, levels = case
     p = 257 if num_levels <= 257 else 1009
-    sent = QuantisedUpdate(levels=levels, bound=bound, num_samples=samples)
+    sizes = np.diff(np.linspace(0, levels.size, len(bounds) + 1).astype(int)).tolist()
+    parts = tuple(map(Part, sizes, bounds))
+    sent = QuantisedUpdate(levels=levels, parts=parts, num_samples=samples)
     message = encode_message(sent, p, round=round, sender=sender)
-    assert len(message) == SIDE_SYMBOLS + levels.size
+    assert len(message) == MessageSize(levels.size, len(bounds)).num_symbols == 12 + 12 * len(bounds) + levels.size
     assert message.plane.dtype == (np.uint8 if num_levels <= 257 else np.uint16)
     assert message.escapes.size == np.count_nonzero(levels == 256) * (p == 257)
     for received in (message, Payload.of(message.symbols.astype(np.uint16), p)):  # as it was sent, and as decoding gives it
-        assert is_intact(received, round=round, sender=sender, num_levels=num_levels)
-        update = decode_message(received, round=round, sender=sender, num_levels=num_levels)
-        assert (update.bound, update.num_samples) == (bound, samples)
+        about = {"round": round, "sender": sender, "num_levels": num_levels}
+        assert is_intact(received, **about, num_values=levels.size)
+        assert not is_intact(received, **about, num_values=levels.size + 1)
+        update = decode_message(received, **about, num_values=levels.size)
+        assert (update.parts, update.num_samples) == (parts, samples)
         assert np.array_equal(update.levels, levels)
 
 
@@ -53,24 +60,24 @@ def test_a_message_is_decoded_as_it_was_encoded(
 def test_every_changed_symbol_is_noticed(place: int, change: int) -> None:
     symbols = _message([0, 127, 254]).symbols.astype(np.uint16)
     symbols[place] = (symbols[place] + change) % 257
-    assert not is_intact(Payload.of(symbols, 257), round=1, sender=2, num_levels=255)
+    assert not is_intact(Payload.of(symbols, 257), round=1, sender=2, num_levels=255, num_values=3)
     with pytest.raises(ChecksumError, match="node 2 in round 1"):
-        decode_message(Payload.of(symbols, 257), round=1, sender=2, num_levels=255)
+        decode_message(Payload.of(symbols, 257), round=1, sender=2, num_levels=255, num_values=3)
 
 
 @pytest.mark.parametrize(("round", "sender"), [(2, 2), (1, 3), (2, 1)])
 def test_a_message_of_another_round_or_node_does_not_pass(round: int, sender: int) -> None:
     with pytest.raises(ChecksumError):
-        decode_message(_message([0] * 4), round=round, sender=sender, num_levels=255)
+        decode_message(_message([0] * 4), round=round, sender=sender, num_levels=255, num_values=4)
 
 
 def test_what_no_quantiser_makes_is_refused_though_its_checksum_is_right() -> None:
     with pytest.raises(ChecksumError, match="level 255: must be below 255"):
-        decode_message(_message([255]), round=1, sender=2, num_levels=255)
+        decode_message(_message([255]), round=1, sender=2, num_levels=255, num_values=1)
     with pytest.raises(ChecksumError, match="bound nan"):
-        decode_message(_message([0], bound=float("nan")), round=1, sender=2, num_levels=255)
+        decode_message(_message([0], bound=float("nan")), round=1, sender=2, num_levels=255, num_values=1)
     with pytest.raises(ChecksumError, match="side information"):
-        decode_message(Payload(np.zeros(1, dtype=np.uint8)), round=1, sender=2, num_levels=255)
+        decode_message(Payload(np.zeros(1, dtype=np.uint8)), round=1, sender=2, num_levels=255, num_values=1)
 
 
 @given(st.sampled_from([257, 401, 65_521]).flatmap(lambda p: st.tuples(st.just(p), st.lists(st.integers(0, p - 1)))))

@@ -7,15 +7,17 @@ from dncfl.common import wire
 from dncfl.common.channel import BernoulliChannel, Outcome, PerfectChannel
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import WireError
+from dncfl.common.message import MessageSize
 from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import DIGEST, Radio
 
 CODE = DiversityNetworkCode(3)
-PAYLOAD = Payload.of(np.array([0, 255, 256, 7, 256], dtype=np.uint16), CODE.p)
+SIZE = MessageSize(5)
+PAYLOAD = Payload.of(np.resize(np.array([0, 255, 256, 7, 256], dtype=np.uint16), SIZE.num_symbols), CODE.p)
 
 
 def _radio(station: int) -> Radio:
-    return Radio(CODE, PerfectChannel(3), station, 5, incarnation=11)
+    return Radio(CODE, PerfectChannel(3), station, SIZE, incarnation=11)
 
 
 def _sent() -> list[Buffer]:
@@ -47,7 +49,7 @@ def test_any_flipped_bit_is_noticed(frame: int, start: int) -> None:
 @pytest.mark.parametrize("frame", [1, 4])
 def test_nobody_believes_a_damaged_header(frame: int, outage: int) -> None:
     """Whatever the channel does: a header that claims to be of another slot must not stand in its way."""
-    sent, radio = _sent(), Radio(CODE, BernoulliChannel(0, np.full((3, 4), outage)), 3, 5)
+    sent, radio = _sent(), Radio(CODE, BernoulliChannel(0, np.full((3, 4), outage)), 3, SIZE)
     for bit in range(8 * len(sent[frame][: DIGEST if frame == 4 else None])):
         damaged = bytearray(sent[frame])
         damaged[bit // 8] ^= 1 << bit % 8
@@ -56,7 +58,7 @@ def test_nobody_believes_a_damaged_header(frame: int, outage: int) -> None:
 
 
 def test_what_the_channel_erases_is_erased_even_if_it_is_damaged() -> None:
-    radio = Radio(CODE, BernoulliChannel(0, np.ones((3, 4))), 3, 5)
+    radio = Radio(CODE, BernoulliChannel(0, np.ones((3, 4))), 3, SIZE)
     sent = _sent()
     assert radio.receive([*sent[:2], b"", b"", sent[4]]).outcome is Outcome.ERASED
     assert radio.num_damaged == 0
@@ -64,14 +66,14 @@ def test_what_the_channel_erases_is_erased_even_if_it_is_damaged() -> None:
 
 def test_rounds_that_the_run_does_not_have_are_refused() -> None:
     with pytest.raises(WireError, match="round 4, attempt 1: there are 3 rounds"):
-        Radio(CODE, PerfectChannel(3), 3, 5, last_round=3).receive(_sent())
+        Radio(CODE, PerfectChannel(3), 3, SIZE, last_round=3).receive(_sent())
 
 
 def test_attempts_that_the_run_does_not_make_are_refused() -> None:
     """A recorded trace, for one, holds nothing for them."""
     again = [bytes(memoryview(frame).cast("B")) for frame in _radio(1).frames(4, 3, 2, [0, 1], PAYLOAD)]
     with pytest.raises(WireError, match=r"attempt 3: .* rounds of up to 2 attempts"):
-        Radio(CODE, PerfectChannel(3), 3, 5, last_attempt=2).receive(again)
+        Radio(CODE, PerfectChannel(3), 3, SIZE, last_attempt=2).receive(again)
 
 
 def test_a_codeword_is_no_message_whatever_its_topic_says() -> None:
@@ -86,4 +88,4 @@ def test_a_lie_passes_the_digest() -> None:
     lie = sender.lie(sender.frames(4, 1, 2, [0, 1], PAYLOAD), PAYLOAD)
     reception = _radio(3).receive([bytes(memoryview(frame).cast("B")) for frame in lie])
     assert reception.payload is not None
-    assert np.flatnonzero(reception.payload.symbols != PAYLOAD.symbols).tolist() == [2]
+    assert np.flatnonzero(reception.payload.symbols != PAYLOAD.symbols).tolist() == [len(PAYLOAD) // 2]

@@ -9,11 +9,12 @@ import pytest
 from dncfl.common.channel import BernoulliChannel, RayleighChannel
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import DataError, StorageError
-from dncfl.common.scheme import channel
+from dncfl.common.message import MessageSize
+from dncfl.common.scheme import channel, network_code
 from dncfl.common.trace import AttemptTrace, TraceChannel, read_trace
 from dncfl.launch.picture import draw_run, measured_outage
 from dncfl.launch.reference import as_recorded, simulated
-from dncfl.server.records import RoundRecord, link_figures, summarise
+from dncfl.server.records import RoundRecord, attempt_figures, link_figures, summarise
 from dncfl.server.run_folder import RunFolder
 
 TRACE = AttemptTrace(round=1, attempt=1, slot1=("-ed", "d-e"), relay=("l", "d"))
@@ -31,6 +32,7 @@ def _record(round: int) -> RoundRecord:
         attempts=1,
         relay_slots=1,
         relay_slots_saved=0,
+        bytes_sent=1000,
         bytes_saved=0,
         rank=2,
         suspects=(),
@@ -63,6 +65,26 @@ def test_each_transmission_is_counted_once_by_what_became_of_it() -> None:
     figures = link_figures([TRACE, AttemptTrace(round=1, attempt=2, slot1=("-ll", "l-d"), relay=("de", "ll"))])
     assert figures["transmissions"] == {"sent": 6 + 8, "delivered": 3 + 2, "erased": 2 + 1, "lost": 1 + 5}
     assert figures["lost_links"] == {"0->ps": 1 + 1, "0->1": 1, "1->0": 1, "1->ps": 2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent", "saved"),
+    [
+        ({}, (2 * 124 + 124) * 3, 3 * 124 * 3),  # 24 symbols beside 100 levels, a byte each
+        ({"clients": 20}, 2 * 20 * 124 + 20 * 124 * 2, 37 * 20 * 124 * 2),  # p = 401: a codeword's symbols take two
+        ({"clients": 20, "levels": 300}, (2 + 1) * 20 * 124 * 2, 37 * 20 * 124 * 2),  # and so do these levels
+        ({"method": "repetition"}, (2 + 1) * 3 * 124, 3 * 3 * 124),
+        ({"method": "colrel"}, (2 * 124 + 404) * 3, 404 * 3),  # a sum: 4 bytes a value, and a checksum
+    ],
+)
+def test_bytes_of_symbols(settings: dict[str, object], sent: int, saved: int) -> None:
+    """Two attempts, with one relay slot between them."""
+    config = load_config(None, {"clients": 3, **settings})
+    M = config.clients
+    rows = ("-" * (M + 1),) * M
+    attempts = [AttemptTrace(round=1, attempt=k, slot1=rows, relay=("d" * (k == 1),) * M) for k in (1, 2)]
+    figures = attempt_figures(attempts, network_code(config), MessageSize(100), config.levels)
+    assert (figures["bytes_sent"], figures["bytes_saved"]) == (sent, saved)
 
 
 def test_a_trace_without_listeners_is_no_trace_for_relays() -> None:

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from dncfl.common.config import load_config
 from dncfl.common.field import PrimeField, determined
-from dncfl.common.message import QuantisedUpdate, encode_message
+from dncfl.common.message import encode_message
 from dncfl.common.repetition import RepetitionCode
 from dncfl.common.scheme import channel, network_code
 from dncfl.launch.reference import simulated
+from tests.unit.updates import update_of
 
 Flags = NDArray[np.bool_]
 
@@ -76,12 +77,7 @@ def test_simulated_rounds_have_the_outage_of_the_enumeration() -> None:
 
 def test_a_node_repeats_the_messages_it_holds_as_they_came() -> None:
     code = RepetitionCode(4)
-    messages = {
-        m: encode_message(
-            QuantisedUpdate(levels=np.full(5, m, dtype=np.uint8), bound=0.1, num_samples=1), code.p, round=1, sender=m
-        )
-        for m in (0, 2, 3)
-    }
+    messages = {m: encode_message(update_of(np.full(5, m, dtype=np.uint8)), code.p, round=1, sender=m) for m in (0, 2, 3)}
     assert [code.codewords(2, messages)[j] is messages[z] for j, z in enumerate([3, 0, 2])] == [True, True, True]
     assert code.codewords(2, messages, [3]) == [messages[0]]
     assert [code.coefficients(2, slot, (0, 2, 3)).tolist() for slot in (1, 2, 3, 4)] == [
@@ -100,5 +96,5 @@ def test_the_size_of_what_is_repeated_is_that_of_a_message(settings: dict[str, o
     config = load_config(None, settings | {"method": "repetition"})
     code = network_code(config)
     levels = np.zeros(100, dtype=np.uint8) if config.levels <= 256 else np.zeros(100, dtype=np.uint16)
-    message = encode_message(QuantisedUpdate(levels=levels, bound=0.1, num_samples=1), code.p, round=1, sender=0)
+    message = encode_message(update_of(levels), code.p, round=1, sender=0)
     assert code.bytes_per_codeword_symbol == message.plane.itemsize == size

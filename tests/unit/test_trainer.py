@@ -7,13 +7,15 @@ from torch import nn
 from dncfl.common.config import load_config
 from dncfl.common.errors import UpdateRefused
 from dncfl.common.message import decode_message
-from dncfl.common.quantiser import Quantiser
 from dncfl.common.tasks.model import build_model, load_vector, to_vector
 from dncfl.common.tasks.training import Recipe, train
 from dncfl.node.trainer import local_trainers
 
+SIZES = [250, 10, 5000, 20, 16_000, 50, 500, 10]
+"""Of the letter's model: two convolutions and two linear layers, weights and biases."""
 
-@pytest.mark.parametrize("bound", [0.1, "adaptive", 0.001])
+
+@pytest.mark.parametrize("bound", [0.1, "adaptive", "per-tensor", 0.001])
 def test_the_message_says_what_was_trained(bound: object) -> None:
     """The message, read back, is within a step of an update that is trained here once more."""
     config = load_config(None, {"clients": 10, "bound": bound, "local_epochs": 1})
@@ -25,13 +27,17 @@ def test_the_message_says_what_was_trained(bound: object) -> None:
     recipe = Recipe(epochs=1, batch_size=32, lr=0.01, momentum=0.5)
     train(model, trainer.samples, recipe, seed=config.seed, round=3, client=4)
     delta = to_vector(model) - theta
-    update = decode_message(local.message, round=3, sender=4, num_levels=255)
-    quantiser = Quantiser(levels=255, bound=update.bound)
+    update = decode_message(local.message, round=3, sender=4, num_levels=255, num_values=21_840)
     assert update.num_samples == 143
-    assert update.bound == (np.abs(delta).max() if bound == "adaptive" else bound)
-    assert local.num_clipped == np.count_nonzero(np.abs(delta) > update.bound)
-    inside = np.clip(delta, -update.bound, update.bound)
-    assert np.abs(quantiser.dequantise(update.levels) - inside).max() <= quantiser.step * (1 + 1e-6)
+    if bound == "per-tensor":
+        tensors = [delta[last - size : last] for last, size in zip(np.cumsum(SIZES), SIZES, strict=True)]
+        assert update.parts == tuple((part.size, np.abs(part).max()) for part in tensors)
+    else:
+        assert update.parts == ((21_840, np.abs(delta).max() if bound == "adaptive" else bound),)
+    bounds = np.repeat([part.bound for part in update.parts], [part.size for part in update.parts])
+    assert local.num_clipped == np.count_nonzero(np.abs(delta) > bounds)
+    errors = update.values(255) - np.clip(delta, -bounds, bounds)
+    assert (np.abs(errors) <= 2 * bounds / 254 * (1 + 1e-6)).all()
     assert (local.num_clipped > 0) == (bound == 0.001)
 
 
@@ -49,6 +55,20 @@ def test_what_was_trained_before_changes_nothing() -> None:
     second.update(theta, round=1)
     first.update(theta, round=2)
     assert np.array_equal(first.update(theta, round=1).message.symbols, alone)
+
+
+def test_buffers_have_bounds_of_their_own() -> None:
+    """By default, for a model of one's own: a variance may change far more than any weight."""
+    config = load_config(None, {"clients": 10, "local_epochs": 1, "model": f"{__name__}:counting_batches"})
+    (trainer,) = local_trainers(config, [0])
+    theta = to_vector(build_model(config.model, config.seed, "cpu"))
+    local = trainer.update(theta, round=1)
+    update = decode_message(local.message, round=1, sender=0, num_levels=255, num_values=theta.size)
+    assert [part.size for part in update.parts] == [784, 784, 7840, 10, 784, 784]
+    mean, variance = trainer.samples.inputs.flatten(1).mean(0), update.values(255)[-784:]
+    assert update.parts[4].bound == pytest.approx(float(mean.abs().max()), rel=0.1)  # of batches that differ in size
+    assert update.parts[5].bound == np.abs(variance).max() > 10 * update.parts[2].bound
+    assert local.num_clipped == 0
 
 
 def test_an_update_that_is_not_finite_is_refused_by_name() -> None:

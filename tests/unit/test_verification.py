@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import ChecksumError
-from dncfl.common.message import QuantisedUpdate, decode_message, encode_message
+from dncfl.common.message import MessageSize, decode_message, encode_message
 from dncfl.common.payload import Payload
 from dncfl.server.decoder import Decoder, Equation
 from dncfl.server.verification import Verdict, verify
+from tests.unit.updates import update_of
 
 Messages = dict[int, NDArray[np.integer]]
 
 ROUND = 7
 LEVELS = 257
+SIDE = MessageSize(0).num_symbols
 """With p = 257 some symbols of messages are escaped, too."""
 
 
@@ -36,8 +38,7 @@ class Round:
 
     def message(self, sender: int, d: int) -> Payload:
         levels = self.rng.integers(0, LEVELS, d, dtype=np.uint16)
-        update = QuantisedUpdate(levels=levels, bound=0.1, num_samples=100)
-        return encode_message(update, self.code.p, round=ROUND, sender=sender)
+        return encode_message(update_of(levels), self.code.p, round=ROUND, sender=sender)
 
     def attempt(self, attempt: int, outage: float) -> list[Equation]:
         """What reached the PS."""
@@ -107,7 +108,7 @@ KINDS = ["noise", "bit", "escape", "constant"]
 
 def _proves_itself(sender: int, payload: Payload) -> bool:
     try:
-        decode_message(payload, round=ROUND, sender=sender, num_levels=LEVELS)
+        decode_message(payload, round=ROUND, sender=sender, num_levels=LEVELS, num_values=len(payload) - SIDE)
     except ChecksumError:
         return False
     return True
