@@ -35,10 +35,11 @@ def level_type(num_levels: int) -> type[np.uint8] | type[np.uint16]:
     "int64(Array(float32, 1, 'C', readonly=True), uint16[::1], float64, float64, float64, uint16[::1])",
 )
 def _quantise(values, noise, bound, step, highest, levels):  # type: ignore[no-untyped-def]  # pragma: no cover
-    clipped = 0
     for x in range(values.size):
         level = np.floor((values[x] + bound) / step + (noise[x] + 0.5) * 2.0**-16)
-        levels[x] = np.int64(min(max(level, 0.0), highest))
+        levels[x] = np.int32(min(max(level, 0.0), highest))  # there are vector instructions from doubles to 32 bits only
+    clipped = 0
+    for x in range(values.size):
         clipped += abs(values[x]) > bound
     return clipped
 
