@@ -138,7 +138,7 @@ class Config(BaseModel):
     partition: str = Field("iid", description="who holds what: iid, classes:K or dirichlet:ALPHA")
     model: str = Field("paper-cnn", description="paper-cnn, or your own as package.module:function")
     bound: Bound = Field(
-        default_factory=lambda data: 0.1 if data["model"] == "paper-cnn" else "per-tensor",
+        default_factory=lambda data: "per-tensor" if is_own(data["model"]) else 0.1,
         description="quantiser's bound B, or the largest magnitude of each update (adaptive) or of each tensor of each update "
         "(per-tensor); 0.1 for paper-cnn, per-tensor for a model of your own unless given",
     )
