@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dncfl.common.message import MessageSize, read_message
+from dncfl.common.message import MessageFormat, read_message
 from dncfl.common.network_code import MIN_FIELD, NetworkCode
 from dncfl.common.payload import Payload, Symbols
 from dncfl.common.relay_weights import optimal_weights
@@ -20,11 +20,16 @@ from dncfl.common.weighted_sum import encode_sum, sum_symbols
 class CollaborativeRelaying(NetworkCode):
     """One relay slot, in which node m sends Σ α_mk·Q(Δθ_k) over the messages k that it holds, with its own."""
 
-    def __init__(self, outage: NDArray[np.float64], num_levels: int, min_field: int = MIN_FIELD) -> None:
-        """outage: M × (M + 1), q_mk and, last, q_m towards the PS; every node needs a path, see `relay_weights.cut_off`."""
+    def __init__(
+        self, outage: NDArray[np.float64], min_field: int = MIN_FIELD, message_format: MessageFormat | None = None
+    ) -> None:
+        """outage: M × (M + 1), q_mk and, last, q_m towards the PS; every node needs a path, see `relay_weights.cut_off`.
+
+        message_format: of the messages that sums are made of; not needed where none are made.
+        """
         super().__init__(len(outage), 1, min_field)
         self._outage = outage
-        self._num_levels = num_levels
+        self._format = message_format
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
@@ -41,10 +46,12 @@ class CollaborativeRelaying(NetworkCode):
         return [self.unknown(sender, messages) for _ in (self.all_relay_slots if slots is None else slots)]
 
     def unknown(self, node: int, messages: Mapping[int, Payload]) -> Payload:
-        total = np.zeros(read_message(messages[node], self._num_levels).levels.size)
+        assert self._format is not None
+        total = np.zeros(self._format.num_values)
         for k in sorted(messages):
             if self.weights[node, k]:
-                total += self.weights[node, k] * read_message(messages[k], self._num_levels).values(self._num_levels)
+                update = read_message(messages[k], self._format)
+                total += self.weights[node, k] * update.values(self._format.num_levels)
         with np.errstate(over="ignore"):  # a sum that is too large does not prove itself
             return encode_sum(total.astype(np.float32))
 
@@ -52,7 +59,7 @@ class CollaborativeRelaying(NetworkCode):
         """The nodes whose updates are part of some sum that arrived."""
         return tuple(sorted({k for m in solved for k in held[m] if self.weights[m, k]}))
 
-    def num_symbols(self, slot: int, message: MessageSize) -> int:
+    def num_symbols(self, slot: int, message: MessageFormat) -> int:
         return message.num_symbols if slot == 1 else sum_symbols(message.num_values)
 
     @property

@@ -2,20 +2,18 @@
 
 A message is side information, one symbol for each byte, followed by one symbol per level:
 
-    num_samples   4 bytes   how many training samples the node holds
-    num_parts     4 bytes   how many parts of the update have a quantiser's bound of their own
-    for each part:
-        size      4 bytes   how many levels it has
-        bound     8 bytes   its bound B as a double
-    checksum      4 bytes   of XXH3 over round, sender, all of this and the levels
+    num_samples   4 bytes        how many training samples the node holds
+    bounds        8 bytes each   the quantiser's bound B of each part of the update, as a double
+    checksum      4 bytes        of XXH3 over round, sender, num_samples, bounds and the levels
 
 All of them take part in the network code, so a message that is recovered from codewords alone carries everything that
-the PS needs. The round and the sender are in the checksum only: a message of another round or node does not pass.
+the PS needs, but for what is the same in all messages of a run: its format. The round and the sender are in the checksum
+only: a message of another round or node does not pass.
 """
 
 import struct
-from math import inf
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import xxhash  # a hash at the speed of memory: every receiver of a message checks it
@@ -25,31 +23,36 @@ from dncfl.common.payload import Payload, Symbols
 from dncfl.common.quantiser import Levels, level_type
 from dncfl.common.update import Part, QuantisedUpdate
 
-_HEAD = struct.Struct("<II")
-_PART = struct.Struct("<Id")
 CHECKSUM = 4
 """Bytes of a checksum: by chance one of 2^32 damaged messages passes."""
+
+MAX_BOUND = float(np.finfo(np.float32).max)
+"""No value of an update is larger."""
 
 _PLACE = struct.Struct("<II")
 
 
-class MessageSize(NamedTuple):
-    """How large every message of a run is."""
+@dataclass(frozen=True)
+class MessageFormat:
+    """What all messages of a run have in common: L levels, and the sizes of an update's parts, each with its own bound."""
 
-    num_values: int
-    """d, the length of an update"""
-    num_parts: int = 1
-    """how many parts of it have a quantiser's bound of their own"""
+    num_levels: int
+    part_sizes: tuple[int, ...]
 
-    @property
+    @cached_property
+    def num_values(self) -> int:
+        """d, the length of an update."""
+        return sum(self.part_sizes)
+
+    @cached_property
     def num_symbols(self) -> int:
         """n, the length of a message."""
-        return _side_symbols(self.num_parts) + self.num_values
+        return _side(len(self.part_sizes)).size + CHECKSUM + self.num_values
 
 
 def encode_message(update: QuantisedUpdate, p: int, *, round: int, sender: int) -> Payload:
     """ℰ: the n symbols of GF(p) of an update."""
-    side = _HEAD.pack(update.num_samples, len(update.parts)) + b"".join(_PART.pack(*part) for part in update.parts)
+    side = _side(len(update.parts)).pack(update.num_samples, *(part.bound for part in update.parts))
     side += _checksum(side, update.levels, round, sender)
     symbols = np.empty(len(side) + update.levels.size, dtype=update.levels.dtype)
     symbols[: len(side)] = np.frombuffer(side, dtype=np.uint8)
@@ -57,66 +60,60 @@ def encode_message(update: QuantisedUpdate, p: int, *, round: int, sender: int) 
     return Payload.of(symbols, p)
 
 
-def is_intact(message: Payload, *, round: int, sender: int, num_levels: int, num_values: int) -> bool:
+def is_intact(message: Payload, form: MessageFormat, *, round: int, sender: int) -> bool:
     """Whether a message proves itself: what every receiver can tell before it passes the message on."""
     try:
-        decode_message(message, round=round, sender=sender, num_levels=num_levels, num_values=num_values)
+        decode_message(message, form, round=round, sender=sender)
     except ChecksumError:
         return False
     return True
 
 
-def decode_message(message: Payload, *, round: int, sender: int, num_levels: int, num_values: int) -> QuantisedUpdate:
-    """ℰ⁻¹: the update (num_values,) in a message.
-
-    Raises ChecksumError when the message is not what `sender` encoded in `round`, or no update of this length.
-    """
-    symbols = message.symbols
-    if (side := _side_of(symbols)) is None:
+def decode_message(message: Payload, form: MessageFormat, *, round: int, sender: int) -> QuantisedUpdate:
+    """ℰ⁻¹: the update in a message. Raises ChecksumError when the message is not what `sender` encoded in `round`."""
+    if len(message) != form.num_symbols:
+        raise _wrong(f"has {len(message)} symbols: must be {form.num_symbols}", round, sender)
+    side, levels = _cut(message.symbols, form)
+    if side is None:
         raise _wrong("has damaged side information", round, sender)
-    levels: Levels = symbols[len(side) :]
-    parts = _parts_of(side)
-    if not sum(part.size for part in parts) == levels.size == num_values:
-        raise _wrong(f"tells of parts of {sum(part.size for part in parts)} values: must be {num_values}", round, sender)
-    if levels.size and int(levels.max()) >= num_levels:
-        raise _wrong(f"holds level {int(levels.max())}: must be below {num_levels}", round, sender)
-    levels = levels.astype(level_type(num_levels), copy=False)
-    if side[-CHECKSUM:] != _checksum(side[:-CHECKSUM], levels, round, sender):
+    if levels.size and int(levels.max()) >= form.num_levels:
+        raise _wrong(f"holds level {int(levels.max())}: must be below {form.num_levels}", round, sender)
+    update = _update(side, levels, form)
+    if side[-CHECKSUM:] != _checksum(side[:-CHECKSUM], update.levels, round, sender):
         raise _wrong("does not match its checksum", round, sender)
-    if wrong := [part.bound for part in parts if not 0 < part.bound < inf]:
-        raise _wrong(f"holds the quantiser bound {wrong[0]}: must be positive and finite", round, sender)
-    return QuantisedUpdate(levels=levels, parts=parts, num_samples=_HEAD.unpack_from(side)[0])
+    if wrong := [part.bound for part in update.parts if not 0 < part.bound <= MAX_BOUND]:
+        raise _wrong(f"holds the quantiser bound {wrong[0]}: must be positive and at most {MAX_BOUND:g}", round, sender)
+    return update
 
 
-def read_message(message: Payload, num_levels: int) -> QuantisedUpdate:
+def read_message(message: Payload, form: MessageFormat) -> QuantisedUpdate:
     """The update in a message that is known to be intact."""
-    side = _side_of(message.symbols)
+    side, levels = _cut(message.symbols, form)
     assert side is not None
-    levels: Levels = message.symbols[len(side) :].astype(level_type(num_levels), copy=False)
-    return QuantisedUpdate(levels=levels, parts=_parts_of(side), num_samples=_HEAD.unpack_from(side)[0])
+    return _update(side, levels, form)
 
 
-def _side_symbols(num_parts: int) -> int:
-    return _HEAD.size + _PART.size * num_parts + CHECKSUM
+def _side(num_parts: int) -> struct.Struct:
+    """The side information but for the checksum."""
+    return struct.Struct(f"<I{num_parts}d")
 
 
-def _side_of(symbols: Symbols) -> bytes | None:
-    """The side information and the checksum; None where the symbols are too few, or no bytes."""
-    if (head := _bytes_of(symbols, _HEAD.size)) is None:
-        return None
-    return _bytes_of(symbols, _side_symbols(_HEAD.unpack(head)[1]))
+def _cut(symbols: Symbols, form: MessageFormat) -> tuple[bytes | None, Symbols]:
+    """The side information with its checksum, None where its symbols are no bytes; and the levels."""
+    end = symbols.size - form.num_values
+    side, levels = symbols[:end], symbols[end:]
+    if side.itemsize > 1 and side.max() > 255:
+        return None, levels
+    return side.astype(np.uint8, copy=False).tobytes(), levels
 
 
-def _bytes_of(symbols: Symbols, count: int) -> bytes | None:
-    """The first symbols as bytes; None where they are too few, or no bytes."""
-    first = symbols[:count]
-    if first.size < count or (first.itemsize > 1 and first.max() > 255):
-        return None
-    return first.astype(np.uint8, copy=False).tobytes()
-
-
-def _parts_of(side: bytes) -> tuple[Part, ...]:
-    return tuple(Part(*part) for part in _PART.iter_unpack(side[_HEAD.size : -CHECKSUM]))
+def _update(side: bytes, levels: Symbols, form: MessageFormat) -> QuantisedUpdate:
+    num_samples, *bounds = _side(len(form.part_sizes)).unpack(side[:-CHECKSUM])
+    return QuantisedUpdate(
+        levels=levels.astype(level_type(form.num_levels), copy=False),
+        parts=tuple(map(Part, form.part_sizes, bounds)),
+        num_samples=num_samples,
+    )
 
 
 def _checksum(side: bytes, levels: Levels, round: int, sender: int) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dncfl.common.field import smallest_prime
-from dncfl.common.message import MessageSize
+from dncfl.common.message import MessageFormat
 from dncfl.common.payload import Payload, Symbols, bytes_per_symbol
 
 MIN_FIELD = 257
@@ -58,11 +58,11 @@ class NetworkCode(ABC):
         """W: the nodes whose updates count once some unknowns are solved for; `held` tells which messages each node holds."""
         return tuple(solved)
 
-    def num_symbols(self, slot: int, message: MessageSize) -> int:
+    def num_symbols(self, slot: int, message: MessageFormat) -> int:
         """How many symbols are sent in a slot."""
         return message.num_symbols
 
-    def most_symbols(self, message: MessageSize) -> int:
+    def most_symbols(self, message: MessageFormat) -> int:
         """The largest number of symbols that are sent in any slot."""
         return max(self.num_symbols(slot, message) for slot in (1, *self.all_relay_slots))
 
@@ -76,7 +76,7 @@ class NetworkCode(ABC):
         """Bytes on the wire of each symbol in what is relayed, without escapes."""
         return bytes_per_symbol(self.p)
 
-    def relay_slot_bytes(self, message: MessageSize) -> int:
+    def relay_slot_bytes(self, message: MessageFormat) -> int:
         """Bytes on the wire of what all nodes relay in one slot, without escapes and headers."""
         return self.num_clients * self.num_symbols(2, message) * self.bytes_per_codeword_symbol
 

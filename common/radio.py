@@ -14,7 +14,7 @@ import xxhash  # a hash at the speed of memory, so that damaged frames are notic
 from dncfl.common import wire
 from dncfl.common.channel import Channel, DropLayer, Outcome
 from dncfl.common.errors import WireError
-from dncfl.common.message import MessageSize
+from dncfl.common.message import MessageFormat
 from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Buffer, Payload
 
@@ -42,19 +42,19 @@ class Radio:
         code: NetworkCode,
         channel: Channel,
         station: int,
-        message: MessageSize,
+        messages: MessageFormat,
         incarnation: int = 1,
         last_round: int = wire.MAX_ROUND,
         last_attempt: int = wire.MAX_ATTEMPT,
     ) -> None:
-        """message: how large messages are; incarnation: which life of the station this is.
+        """messages: their format; incarnation: which life of the station this is.
 
         last_round, last_attempt: the run has no more of them, whatever a frame says.
         """
         self._code = code
         self._station = station
         self._drop_layer = DropLayer(channel, station)
-        self._message = message
+        self._messages = messages
         self._incarnation = incarnation
         self._last_round = last_round
         self._last_attempt = last_attempt
@@ -110,7 +110,7 @@ class Radio:
             if of_all != digest.digest():
                 self.num_damaged += 1
                 return Reception(header, Outcome.LOST, None)
-            num_symbols = self._code.num_symbols(header.slot, self._message)
+            num_symbols = self._code.num_symbols(header.slot, self._messages)
             payload = Payload.from_frames(frames[2], frames[3], self._code.p, num_symbols)
         return Reception(header, outcome, payload)
 

@@ -1,7 +1,6 @@
-"""Updates as levels. A quantiser's bound is of the whole update, or each part of it, a tensor of the model, has its own."""
+"""Updates as levels: each part of an update, the whole of it or a tensor of the model, with a quantiser's bound of its own."""
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -31,42 +30,38 @@ class QuantisedUpdate:
     def values(self, num_levels: int) -> NDArray[np.float64]:
         """Q(Δθ), (d,)."""
         values = np.empty(self.levels.size)
-        for place, bound in self._places():
-            values[place] = Quantiser(levels=num_levels, bound=bound).dequantise(self.levels[place])
+        for (first, last), part in zip(places_of([part.size for part in self.parts]), self.parts, strict=True):
+            values[first:last] = Quantiser(levels=num_levels, bound=part.bound).dequantise(self.levels[first:last])
         return values
 
-    @property
-    def ends(self) -> list[int]:
-        """Where each part ends."""
-        return list(accumulate(part.size for part in self.parts))
 
-    def bound_at(self, place: int) -> float:
-        """The bound of the value at a place."""
-        return self.parts[bisect_right(self.ends, place)].bound
-
-    def _places(self) -> Iterator[tuple[slice, float]]:
-        for (first, last), part in zip(pairwise([0, *self.ends]), self.parts, strict=True):
-            yield slice(first, last), part.bound
+def places_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Where consecutive parts of these sizes begin and end."""
+    return list(pairwise([0, *accumulate(sizes)]))
 
 
-def part_sizes(bound: BoundRule, tensor_sizes: Sequence[int]) -> tuple[int, ...]:
-    """The sizes of the parts that have a bound of their own, of an update of tensors with these sizes."""
-    return tuple(tensor_sizes) if bound == "per-tensor" else (sum(tensor_sizes),)
+def part_sizes(rule: BoundRule, tensor_sizes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of the parts that have a bound of their own, in an update of tensors with these sizes."""
+    return tuple(tensor_sizes) if rule == "per-tensor" else (sum(tensor_sizes),)
 
 
 def quantise_update(
     delta: NDArray[np.float32],
-    tensor_sizes: Sequence[int],
-    bound: BoundRule,
+    *,
+    sizes: Sequence[int],
+    rule: BoundRule,
     num_levels: int,
-    rng: np.random.Generator,
     num_samples: int,
+    rng: np.random.Generator,
 ) -> tuple[QuantisedUpdate, int]:
-    """Q(Δθ) of an update (d,) that is finite, by a node with so many samples, and how many values were clipped."""
+    """Q(Δθ) of an update (d,) that is finite, in parts of these sizes, and how many values were clipped.
+
+    A rule in words makes the largest magnitude in each part its bound. num_samples: the node's.
+    """
     parts, levels, num_clipped = [], [], 0
-    for first, last in pairwise([0, *accumulate(part_sizes(bound, tensor_sizes))]):
+    for first, last in places_of(sizes):
         values = delta[first:last]
-        part = Part(last - first, adaptive_bound(values, otherwise=1.0) if isinstance(bound, str) else bound)
+        part = Part(last - first, adaptive_bound(values, otherwise=1.0) if isinstance(rule, str) else rule)
         quantised, clipped = Quantiser(levels=num_levels, bound=part.bound).quantise(values, rng)
         parts.append(part)
         levels.append(quantised)

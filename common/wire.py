@@ -93,13 +93,14 @@ class Join(Header):
 
 
 class Welcome(Header):
-    """PS → node: you take part; this is the run. The configuration follows as a frame of JSON."""
+    """PS → node: you take part; this is the run.
+
+    Two frames follow: the configuration as JSON, and the sizes of the model's tensors as 32-bit little-endian words.
+    """
 
     kind: Literal["welcome"] = "welcome"
     downlink_port: Port
     """of the PS's downlink, at the address of its control socket"""
-    num_parameters: int = Field(ge=1, le=2**31, description="d, the length of θ")
-    num_parts: int = Field(ge=1, le=2**31, description="parts of an update that have a quantiser's bound of their own")
 
 
 class Refused(Header):

@@ -17,6 +17,7 @@ from dncfl.common.channel import Channel, Outcome
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, DataError
 from dncfl.common.field import PrimeField, determined
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload, Symbols
 from dncfl.common.running import uninterrupted
 from dncfl.common.scheme import channel, network_code
@@ -56,7 +57,8 @@ def round_outcome(
     decode_seconds: float,
 ) -> tuple[Step, RoundRecord]:
     """What a round's communication makes of the updates (by node) of those who are present: a step of θ, and its record."""
-    payloads = communication.received({m: update.message for m, update in updates.items()})
+    code = network_code(config, model.message_format)
+    payloads = communication.received({m: update.message for m, update in updates.items()}, code)
     step = model.step(payloads, communication.round)
     seconds = {
         "training": sum(update.train_seconds for update in updates.values()),
@@ -74,7 +76,7 @@ def round_outcome(
         suspects=(),
         num_dropped=0,
         **local_figures(list(updates.values()), model.num_parameters),
-        **attempt_figures(communication.traces, communication.code, model.message_size, config.levels),
+        **attempt_figures(communication.traces, communication.code, model.message_format),
         bytes={},
         seconds=seconds | {"total": sum(seconds.values())},
     )
@@ -193,9 +195,9 @@ class Communication:
         """W: the nodes whose updates count."""
         return self.code.counted(self.solved, {m: self._held_by(m) for m in self.solved})
 
-    def received(self, messages: Mapping[int, Payload]) -> dict[int, Payload]:
-        """What the PS gets of each node, when those that are present made these messages."""
-        return {m: self.code.unknown(m, {z: messages[z] for z in self._held_by(m)}) for m in self.solved}
+    def received(self, messages: Mapping[int, Payload], code: NetworkCode) -> dict[int, Payload]:
+        """What the PS gets of each node, when those that are present made these messages; the code knows their format."""
+        return {m: code.unknown(m, {z: messages[z] for z in self._held_by(m)}) for m in self.solved}
 
     def _held_by(self, node: int) -> list[int]:
         held: list[int] = np.flatnonzero(self._held[:, node]).tolist()

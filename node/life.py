@@ -20,11 +20,11 @@ from dncfl.common.channel import Outcome
 from dncfl.common.config import Config
 from dncfl.common.errors import ConfigError, NetworkError, RunStopped, WireError
 from dncfl.common.limits import ensure_files, files_of_node
-from dncfl.common.message import MessageSize, is_intact
+from dncfl.common.message import is_intact
 from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
-from dncfl.common.scheme import channel, network_code
+from dncfl.common.scheme import channel, message_format, network_code
 from dncfl.common.sockets import Socket, queue_for
 from dncfl.node import protocol
 from dncfl.node.faults import NodeFaults
@@ -99,13 +99,13 @@ class Life:
             join = wire.Join(node=self._node, incarnation=self._incarnation, host=host, port=reserved.getsockname()[1])
             try:
                 async with asyncio.timeout(self._settings.patience):
-                    welcome, config = await run_beside(self._welcome(), self._ask_to_join(join))
+                    welcome, config, tensor_sizes = await run_beside(self._welcome(), self._ask_to_join(join))
             except TimeoutError:
                 host, port = self._server
                 raise NetworkError(f"the PS at {host}:{port} does not answer within {self._settings.patience:g} s") from None
             run = f"{config.rounds} rounds of {config.method} on {config.dataset}, {config.clients} nodes"
             log.info("node %d takes part in a run of %s", self._node, run)
-            await run_beside(self._serve(welcome, config, reserved), self._keep_alive(config))
+            await run_beside(self._serve(welcome, config, tensor_sizes, reserved), self._keep_alive(config))
 
     async def _ask_to_join(self, join: wire.Join) -> None:
         for times_asked in count():
@@ -114,13 +114,15 @@ class Life:
             self._send(join)
             await asyncio.sleep(JOIN_AGAIN_SECONDS)
 
-    async def _welcome(self) -> tuple[wire.Welcome, Config]:
-        """Wait until the PS admits this node, and read the run's configuration with what differs on this machine."""
+    async def _welcome(self) -> tuple[wire.Welcome, Config, tuple[int, ...]]:
+        """Wait until the PS admits this node; read the configuration, with what differs here, and its model's tensor sizes."""
         header, frames = await self._control_headers.get()
         if not isinstance(header, wire.Welcome):
             raise WireError(f"the PS sent {header.kind} where welcome is due")
+        if len(frames) != 2 or len(frames[1]) % 4:
+            raise WireError(f"the PS sent a welcome with {len(frames)} frames: must be a configuration and whole words")
         try:
-            config = Config.model_validate_json(bytes(frames[0]) if frames else b"")
+            config = Config.model_validate_json(bytes(frames[0]))
         except pydantic.ValidationError as error:
             raise WireError(f"the PS sent no valid configuration: {error.errors()[0]['msg']}") from None
         own_code = config.own_code
@@ -128,28 +130,38 @@ class Life:
             options = " ".join(f"--{what} {name}" for what, name in own_code.items())
             raise ConfigError(f"the run uses code of its own; start this node with {options} to allow its import")
         here = {name: getattr(self._settings, name) for name in ("data_root", "device", "trace")}
-        return header, config.model_copy(update={name: value for name, value in here.items() if value is not None})
+        config = config.model_copy(update={name: value for name, value in here.items() if value is not None})
+        return header, config, tuple(np.frombuffer(frames[1], dtype="<u4").tolist())
 
-    async def _serve(self, welcome: wire.Welcome, config: Config, reserved: system_sockets.socket) -> None:
+    async def _serve(
+        self, welcome: wire.Welcome, config: Config, tensor_sizes: tuple[int, ...], reserved: system_sockets.socket
+    ) -> None:
         """Load the data, connect, and follow the rounds to the end."""
         ensure_files(files_of_node(config.clients), f"a node among {config.clients}")
-        code = network_code(config)
-        message = MessageSize(welcome.num_parameters, welcome.num_parts)
+        trainer = await self._worker.run(self._make_trainer, config, self._node)
+        if trainer.tensor_sizes != tensor_sizes:
+            here, there = trainer.tensor_sizes, tensor_sizes
+            raise ConfigError(
+                f"model = {config.model}: has {sum(here):,} values in {len(here)} tensors here, and {sum(there):,} in "
+                f"{len(there)} of other sizes at the PS; all must have the same model"
+            )
+        messages = message_format(config, tensor_sizes)
+        code = network_code(config, messages)
         radio = Radio(
             code,
             channel(config),
             self._node,
-            message,
+            messages,
             self._incarnation,
             last_round=config.rounds,
             last_attempt=config.max_attempts,
         )
-        trainer = await self._worker.run(self._make_trainer, config, self._node)
         rounds = Rounds(self._node, code, radio, trainer, self._worker, self._faults, self._uplink, self._send)
+        self._downlink.expect_frames_of(4 * messages.num_values)
         self._hear_server(welcome)
-        self._peers.expect_frames_of(BYTES_OF_ESCAPE * message.num_symbols)
-        self._is_intact = partial(is_intact, num_levels=config.levels, num_values=welcome.num_parameters)
-        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, code.most_symbols(message)))
+        self._peers.expect_frames_of(BYTES_OF_ESCAPE * messages.num_symbols)
+        self._is_intact = partial(is_intact, form=messages)
+        self._uplink.queue_at_most(queue_for(1 + code.relay_slots, code.most_symbols(messages)))
         self._uplink.listen(reserved)
         self._send(wire.Loaded(node=self._node))
         await self._faults.meet("after-join", 0)
@@ -160,13 +172,12 @@ class Life:
         await run_beside(
             self._meet_and_stay(rounds),
             self._uplink.read(self._take_subscription),
-            self._downlink.read(partial(self._take_downlink, welcome.num_parameters)),
+            self._downlink.read(partial(self._take_downlink, messages.num_values)),
             self._peers.read(partial(self._take_transmission, radio, rounds)),
             rounds.follow(node_protocol, self._events),
         )
 
     def _hear_server(self, welcome: wire.Welcome) -> None:
-        self._downlink.expect_frames_of(4 * welcome.num_parameters)
         self._downlink.connect(self._settings.server_host, welcome.downlink_port, wire.SERVER_NAME)
         self._downlink.subscribe(wire.TOPIC_DOWNLINK, wire.ready_topic(self._node, self._incarnation))
 

@@ -14,11 +14,19 @@ from dncfl.common.errors import UpdateRefused
 from dncfl.common.message import encode_message
 from dncfl.common.payload import Payload
 from dncfl.common.randomness import Purpose, stream
-from dncfl.common.scheme import network_code
 from dncfl.common.tasks.data import Samples, load_dataset
-from dncfl.common.tasks.model import Vector, build_model, counters, load_vector, model_errors, named_tensors, to_vector
+from dncfl.common.tasks.model import (
+    Vector,
+    build_model,
+    counters,
+    load_vector,
+    model_errors,
+    named_tensors,
+    sizes_of_tensors,
+    to_vector,
+)
 from dncfl.common.tasks.training import Recipe, TrainingStopped, train
-from dncfl.common.update import quantise_update
+from dncfl.common.update import part_sizes, quantise_update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +42,10 @@ class LocalUpdate:
 
 class Trainer(Protocol):
     """What makes a node's message of a round."""
+
+    @property
+    def tensor_sizes(self) -> tuple[int, ...]:
+        """How many values of an update each of the model's tensors has, d in all."""
 
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = ...) -> LocalUpdate:
         """Train from θ and encode the update; `before_step` may end it by raising TrainingStopped."""
@@ -52,8 +64,8 @@ class LocalTrainer:
         self._client = client
         self._model = model
         self._new_counters = [counter.clone() for counter in counters(model)]
+        self.tensor_sizes = sizes_of_tensors(model)
         self.samples = samples
-        self._p = network_code(config).p
         self._recipe = recipe_of(config)
 
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
@@ -79,8 +91,9 @@ class LocalTrainer:
         trained = perf_counter()
         named = named_tensors(self._model, delta)
         refuse_unless_finite(named, loss, client=self._client, round=round, lr=self._config.lr)
-        sizes = [part.size for part in named.values()]
-        message, num_clipped = encode_update(self._config, self._client, delta, sizes, round, self._p, len(self.samples))
+        message, num_clipped = encode_update(
+            self._config, self._client, delta, self.tensor_sizes, round=round, num_samples=len(self.samples)
+        )
         return LocalUpdate(
             message=message,
             train_loss=loss,
@@ -108,12 +121,15 @@ def recipe_of(config: Config) -> Recipe:
 
 
 def encode_update(
-    config: Config, client: int, delta: Vector, tensor_sizes: Sequence[int], round: int, p: int, num_samples: int
+    config: Config, client: int, delta: Vector, tensor_sizes: Sequence[int], *, round: int, num_samples: int
 ) -> tuple[Payload, int]:
-    """U_m: the message over GF(p) of an update of tensors with these sizes, and how many of its values were clipped."""
+    """U_m: the message of an update of tensors with these sizes, and how many of its values were clipped."""
     noise = stream(config.seed, Purpose.QUANTISER, round=round, sender=client)
-    update, num_clipped = quantise_update(delta, tensor_sizes, config.bound, config.levels, noise, num_samples)
-    return encode_message(update, p, round=round, sender=client), num_clipped
+    sizes = part_sizes(config.bound, tensor_sizes)
+    update, num_clipped = quantise_update(
+        delta, sizes=sizes, rule=config.bound, num_levels=config.levels, num_samples=num_samples, rng=noise
+    )
+    return encode_message(update, config.field, round=round, sender=client), num_clipped
 
 
 def local_trainer(config: Config, client: int) -> LocalTrainer:

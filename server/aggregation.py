@@ -1,23 +1,28 @@
 """The new global model from what the PS has got: exact sums of integer levels, scaled once, in no order of arrival."""
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dncfl.common.compiled import carray, compiled, pointer
 from dncfl.common.config import Config
 from dncfl.common.errors import ChecksumError
-from dncfl.common.message import decode_message, is_intact
+from dncfl.common.message import MessageFormat, decode_message, is_intact
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Quantiser
 from dncfl.common.tasks.model import Vector
 from dncfl.common.threads import each, in_parts
-from dncfl.common.update import QuantisedUpdate
+from dncfl.common.update import QuantisedUpdate, places_of
 from dncfl.common.weighted_sum import decode_sum
 
 BLOCK = 2**13
 """Parameters per step, so that their sums stay in the processor's cache."""
+
+Weights = tuple[float, float]
+"""a and b."""
 
 
 @compiled(
@@ -56,10 +61,10 @@ def _average(  # type: ignore[no-untyped-def]  # pragma: no cover
             new[start + x] = total[x]
 
 
-def proves_itself(config: Config, payload: Payload, *, round: int, sender: int, num_values: int) -> bool:
-    """Whether a payload is what the method aggregates, a message of `sender` of num_values values, or its weighted sum."""
+def proves_itself(config: Config, messages: MessageFormat, payload: Payload, *, round: int, sender: int) -> bool:
+    """Whether a payload is what the method aggregates: a message of `sender`, of this format, or its weighted sum."""
     if config.method_traits.relays != "summed":
-        return is_intact(payload, round=round, sender=sender, num_levels=config.levels, num_values=num_values)
+        return is_intact(payload, messages, round=round, sender=sender)
     try:
         decode_sum(payload, round=round, sender=sender)
     except ChecksumError:
@@ -67,22 +72,24 @@ def proves_itself(config: Config, payload: Payload, *, round: int, sender: int, 
     return True
 
 
-def aggregate(config: Config, theta: Vector, payloads: Mapping[int, Payload], round: int) -> Vector:
+def aggregate(config: Config, messages: MessageFormat, theta: Vector, payloads: Mapping[int, Payload], round: int) -> Vector:
     """θ after a round, by the method's weights a and b; θ itself when there are no payloads.
 
-    payloads: messages by node, for a·θ + b·Σ_m Q(Δθ_m), or weighted sums by node, for a·θ + b·Σ_m s_m.
+    payloads: messages of this format by node, for a·θ + b·Σ_m Q(Δθ_m), or weighted sums by node, for a·θ + b·Σ_m s_m.
 
     Raises ChecksumError when a payload does not prove itself.
     """
     if not payloads:
         return theta
-    add = _add_sums if config.method_traits.relays == "summed" else _add_messages
-    return add(config, theta, payloads, round)
+    weights = config.method_traits.weights(len(payloads), config.clients)
+    if config.method_traits.relays == "summed":
+        return _add_sums(weights, theta, payloads, round)
+    return _add_messages(weights, messages, theta, payloads, round)
 
 
-def _add_sums(config: Config, theta: Vector, sums: Mapping[int, Payload], round: int) -> Vector:
+def _add_sums(weights: Weights, theta: Vector, sums: Mapping[int, Payload], round: int) -> Vector:
     """In doubles and in the order of the nodes, so that no rounding depends on the order of arrival."""
-    model_weight, sum_weight = config.method_traits.weights(len(sums), config.clients)
+    model_weight, sum_weight = weights
     total = np.zeros(theta.size)
     for sender in sorted(sums):
         total += decode_sum(sums[sender], round=round, sender=sender)
@@ -90,36 +97,36 @@ def _add_sums(config: Config, theta: Vector, sums: Mapping[int, Payload], round:
     return new
 
 
-def _add_messages(config: Config, theta: Vector, messages: Mapping[int, Payload], round: int) -> Vector:
+def _add_messages(weights: Weights, form: MessageFormat, theta: Vector, messages: Mapping[int, Payload], round: int) -> Vector:
+    """On several threads, each of which goes through the parts within its own columns."""
+
     def decode(sender: int) -> QuantisedUpdate:
-        return decode_message(messages[sender], round=round, sender=sender, num_levels=config.levels, num_values=theta.size)
+        return decode_message(messages[sender], form, round=round, sender=sender)
 
     updates = each(decode, messages, theta.size)
-    new = np.empty_like(theta)
-    for first, last in pairwise(sorted({0}.union(*(update.ends for update in updates)))):
-        _average_part(config, theta, updates, first, last, new)
+    parts = [(*place, _grouped(updates, part, form)) for part, place in enumerate(places_of(form.part_sizes))]
+    itemsize, new = updates[0].levels.itemsize, np.empty_like(theta)
+
+    def fill(first: int, last: int) -> None:
+        for begin, end, (addresses, *groups) in parts:
+            if (start := max(begin, first)) < (stop := min(end, last)):
+                _average(addresses, itemsize, *groups, *weights, theta, start, stop, new)
+
+    in_parts(fill, theta.size)
     return new
 
 
-def _average_part(
-    config: Config, theta: Vector, updates: Sequence[QuantisedUpdate], first: int, last: int, new: Vector
-) -> None:
-    """Fill in parameters first..last, in which each update has one bound."""
+def _grouped(updates: Sequence[QuantisedUpdate], part: int, form: MessageFormat) -> tuple[NDArray[Any], ...]:
+    """Where levels lie, those with one bound for a part in one group, and each group's end, step and offset, for `_average`."""
 
     def bound(update: QuantisedUpdate) -> float:
-        return update.bound_at(first)
+        return update.parts[part].bound
 
     updates = sorted(updates, key=bound)
-    model_weight, update_weight = config.method_traits.weights(len(updates), config.clients)
-    groups = [(Quantiser(levels=config.levels, bound=same), len(list(group))) for same, group in groupby(updates, bound)]
-    steps = np.array([quantiser.step for quantiser, _ in groups])
-    offsets = np.array([number * quantiser.bound for quantiser, number in groups])
-    ends = np.cumsum([number for _, number in groups])
-    addresses = np.array([update.levels.ctypes.data for update in updates], dtype=np.uint64)
-    itemsize = updates[0].levels.itemsize
-
-    def fill(begin: int, end: int) -> None:
-        place = first + begin, first + end
-        _average(addresses, itemsize, ends, steps, offsets, model_weight, update_weight, theta, *place, new)
-
-    in_parts(fill, last - first)
+    groups = [(Quantiser(levels=form.num_levels, bound=same), len(list(group))) for same, group in groupby(updates, bound)]
+    return (
+        np.array([update.levels.ctypes.data for update in updates], dtype=np.uint64),
+        np.cumsum([number for _, number in groups]),
+        np.array([quantiser.step for quantiser, _ in groups]),
+        np.array([number * quantiser.bound for quantiser, number in groups]),
+    )

@@ -22,6 +22,7 @@ from dncfl.common.fault_injection import FaultInjector
 from dncfl.common.faults import seconds_of
 from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload
+from dncfl.common.scheme import message_format
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
@@ -42,6 +43,7 @@ class RoundCloser:
         self._config = config
         self._code = code
         self._model = model
+        self._messages = message_format(config, model.tensor_sizes)
         self._record = record
         self._faults = faults
         self._leaving = threading.Event()
@@ -53,10 +55,8 @@ class RoundCloser:
     def decode(self, round: CloseRound) -> Verdict:
         """What can be trusted of what a round's equations determine, and who cannot."""
 
-        num_values = self._model.num_parameters
-
         def proof(sender: int, payload: Payload) -> bool:
-            return proves_itself(self._config, payload, round=round.round, sender=sender, num_values=num_values)
+            return proves_itself(self._config, self._messages, payload, round=round.round, sender=sender)
 
         rng = np.random.default_rng()  # no node can foresee its draws, and no result depends on them
         return verify(round.decoder.equations, self._config.clients, self._code.p, proof, rng)
@@ -84,8 +84,8 @@ class RoundCloser:
             rank=round.decoder.rank,
             suspects=verdict.suspects,
             num_dropped=len(verdict.dropped),
-            **local_figures(reports, self._model.num_parameters),
-            **attempt_figures(attempts, self._code, self._model.message_size, self._config.levels),
+            **local_figures(reports, self._messages.num_values),
+            **attempt_figures(attempts, self._code, self._messages),
             bytes=traffic,
             seconds={
                 "training": training,

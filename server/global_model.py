@@ -9,12 +9,20 @@ import torch
 
 from dncfl.common.config import Config
 from dncfl.common.errors import DataError
-from dncfl.common.message import MessageSize
 from dncfl.common.payload import Payload
+from dncfl.common.scheme import message_format
 from dncfl.common.tasks.data import Samples, load_dataset
-from dncfl.common.tasks.model import Vector, build_model, load_vector, model_errors, named_tensors, sha256_of, to_vector
+from dncfl.common.tasks.model import (
+    Vector,
+    build_model,
+    load_vector,
+    model_errors,
+    named_tensors,
+    sha256_of,
+    sizes_of_tensors,
+    to_vector,
+)
 from dncfl.common.tasks.training import Evaluation, TrainingStopped, evaluate
-from dncfl.common.update import part_sizes
 from dncfl.server.aggregation import aggregate
 
 
@@ -35,12 +43,8 @@ class Model(Protocol):
     rounds_done: int
 
     @property
-    def num_parameters(self) -> int:
-        """d, the length of θ."""
-
-    @property
-    def message_size(self) -> MessageSize:
-        """How large the message of an update is."""
+    def tensor_sizes(self) -> tuple[int, ...]:
+        """How many values of θ each tensor has, d in all."""
 
     def take(self, step: Step, round: int) -> None:
         """Make the step of a round."""
@@ -69,6 +73,8 @@ class GlobalModel:
         self._config = config
         self._test = load_test_set(config) if test is None else test
         self._model = build_model(config.model, config.seed, config.device, self._test.form)
+        self.tensor_sizes = sizes_of_tensors(self._model)
+        self.message_format = message_format(config, self.tensor_sizes)
         self.theta: Vector = to_vector(self._model)
         self.rounds_done = 0
 
@@ -83,7 +89,7 @@ class GlobalModel:
         model raises an error.
         """
         started = perf_counter()
-        theta = aggregate(self._config, self.theta, payloads, round)
+        theta = aggregate(self._config, self.message_format, self.theta, payloads, round)
         aggregated = perf_counter()
         load_vector(self._model, theta)
         with model_errors(f"evaluation after round {round}", but=TrainingStopped):
@@ -99,12 +105,6 @@ class GlobalModel:
     def num_parameters(self) -> int:
         """d, the length of θ."""
         return int(self.theta.size)
-
-    @property
-    def message_size(self) -> MessageSize:
-        """How large the message of an update is."""
-        sizes = [tensor.size for tensor in self.tensors().values()]
-        return MessageSize(self.num_parameters, len(part_sizes(self._config.bound, sizes)))
 
     @property
     def sha256(self) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from time import monotonic, perf_counter
 from typing import TypeVar
 
+import numpy as np
 import zmq
 
 from dncfl.common import wire
@@ -19,7 +20,7 @@ from dncfl.common.faults import seconds_of
 from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
-from dncfl.common.scheme import channel, network_code
+from dncfl.common.scheme import channel, message_format, network_code
 from dncfl.common.security import NO_KEYS, Security
 from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.words import nodes_in_words
@@ -66,6 +67,7 @@ class ServerProcess:
         self._observer = observer
         self._security = security
         code = network_code(config)
+        self._messages = message_format(config, model.tensor_sizes)
         self._faults = faults or FaultInjector([], None)
         self._closer = RoundCloser(config, code, model, record, self._faults)
         self._protocol = ServerProtocol(config, code, model.rounds_done)
@@ -74,7 +76,7 @@ class ServerProcess:
             code,
             channel(config),
             config.clients,
-            model.message_size,
+            self._messages,
             last_round=config.rounds,
             last_attempt=config.max_attempts,
         )
@@ -111,8 +113,8 @@ class ServerProcess:
             self._control.set_option(zmq.ROUTER_HANDOVER, 1)  # a node whose connection broke comes back under its name
             self._control.queue_at_most(MOST_QUEUED)
             self._downlink.set_option(zmq.XPUB_VERBOSE, 1)  # a node may subscribe anew before its broken connection is noticed
-            self._downlink.queue_at_most(queue_for(DOWNLINK_AT_ONCE, 4 * self._model.num_parameters))
-            self._uplink.expect_frames_of(BYTES_OF_ESCAPE * self._code.most_symbols(self._model.message_size))
+            self._downlink.queue_at_most(queue_for(DOWNLINK_AT_ONCE, 4 * self._messages.num_values))
+            self._uplink.expect_frames_of(BYTES_OF_ESCAPE * self._code.most_symbols(self._messages))
             self._uplink.subscribe(wire.TOPIC_MESSAGE, wire.TOPIC_CODEWORD, wire.ready_topic(wire.SERVER_NAME))
             control_port = self._control.bind(host, port)
             self._downlink_port = self._downlink.bind(host, downlink_port)
@@ -173,9 +175,9 @@ class ServerProcess:
                 is_new = address not in self._nodes_by_address  # or it has not heard the welcome before
                 self._nodes_by_address[address] = node
                 self._liveness.joins(node, monotonic())
-                num_parameters, num_parts = self._model.message_size
-                welcome = wire.Welcome(downlink_port=self._downlink_port, num_parameters=num_parameters, num_parts=num_parts)
-                self._send(address, welcome, self._config.to_json().encode())
+                sizes = np.array(self._model.tensor_sizes, dtype="<u4").tobytes()
+                welcome = wire.Welcome(downlink_port=self._downlink_port)
+                self._send(address, welcome, self._config.to_json().encode(), sizes)
                 log.info("node %d has joined", node)
                 if node in self._gone:
                     self._gone.discard(node)

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
 import numpy as np
 
 from dncfl.common.channel import Outcome
-from dncfl.common.message import MessageSize
+from dncfl.common.message import MessageFormat
 from dncfl.common.network_code import NetworkCode
 from dncfl.common.quantiser import level_type
 from dncfl.common.trace import AttemptTrace
@@ -64,7 +64,9 @@ class RoundRecord:
 
     @classmethod
     def of_dict(cls, values: Mapping[str, Any]) -> "RoundRecord":
-        """The record in a line of metrics.jsonl. Raises TypeError or KeyError for another one."""
+        """The record in a line of metrics.jsonl. Raises ValueError for another one."""
+        if differing := {field.name for field in fields(cls)} ^ values.keys():
+            raise ValueError(f"a round of another version of dncfl, which differs in {', '.join(sorted(differing))}")
         lists = {name: tuple(values[name]) for name in ("recall", "recovered", "direct", "suspects")}
         return cls(**{**values, **lists})
 
@@ -86,13 +88,11 @@ def local_figures(nodes: Sequence[LocalFigures], num_parameters: int) -> dict[st
     }
 
 
-def attempt_figures(
-    attempts: Sequence[AttemptTrace], code: NetworkCode, message: MessageSize, num_levels: int
-) -> dict[str, Any]:
-    """What a round record says of its attempts, in which messages had this size and so many levels."""
+def attempt_figures(attempts: Sequence[AttemptTrace], code: NetworkCode, message: MessageFormat) -> dict[str, Any]:
+    """What a round record says of its attempts, in which messages had this format."""
     used = sum(attempt.relay_slots for attempt in attempts)
     saved = len(attempts) * code.relay_slots - used
-    slot1_bytes = code.num_clients * message.num_symbols * np.dtype(level_type(num_levels)).itemsize
+    slot1_bytes = code.num_clients * message.num_symbols * np.dtype(level_type(message.num_levels)).itemsize
     return {
         "attempts": len(attempts),
         "relay_slots": used,

@@ -127,6 +127,11 @@ def load_vector(model: nn.Module, theta: Vector) -> None:
             start += tensor.numel()
 
 
+def sizes_of_tensors(model: nn.Module) -> tuple[int, ...]:
+    """How many values of θ each tensor has, d in all."""
+    return tuple(tensor.numel() for _, tensor in _entries(model))
+
+
 def named_tensors(model: nn.Module, theta: Vector) -> dict[str, NDArray[np.float32]]:
     """θ cut into the model's named tensors, for files and messages."""
     tensors, start = {}, 0

@@ -89,8 +89,7 @@ def _update(run: BatchedRun, client: int, trained: Trained, round: int, num_samp
     config, delta = run.config, trained.theta - run.model.theta
     named = run.model.named(delta)
     refuse_unless_finite(named, trained.loss, client=client, round=round, lr=config.lr)
-    sizes = [part.size for part in named.values()]
-    message, num_clipped = encode_update(config, client, delta, sizes, round, config.field, num_samples)
+    message, num_clipped = encode_update(config, client, delta, run.model.tensor_sizes, round=round, num_samples=num_samples)
     return LocalUpdate(
         message=message,
         train_loss=trained.loss,

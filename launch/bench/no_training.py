@@ -6,7 +6,6 @@ from time import perf_counter
 import numpy as np
 
 from dncfl.common.config import Config
-from dncfl.common.scheme import network_code
 from dncfl.common.tasks.model import Vector
 from dncfl.node.trainer import LocalUpdate, encode_update
 
@@ -20,12 +19,14 @@ class NoTraining:
     def __init__(self, num_parameters: int, config: Config, client: int) -> None:
         self._config = config
         self._client = client
-        self._p = network_code(config).p
+        self.tensor_sizes = (num_parameters,)
         self._delta = np.random.default_rng(client).standard_normal(num_parameters, dtype=np.float32) * np.float32(SPREAD)
 
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
         started = perf_counter()
-        message, num_clipped = encode_update(self._config, self._client, self._delta, [self._delta.size], round, self._p, 1)
+        message, num_clipped = encode_update(
+            self._config, self._client, self._delta, self.tensor_sizes, round=round, num_samples=1
+        )
         return LocalUpdate(
             message=message,
             train_loss=0.0,

@@ -14,7 +14,7 @@ import zmq
 import zmq.asyncio
 
 from dncfl.common import wire
-from dncfl.common.message import MessageSize
+from dncfl.common.message import MessageFormat
 from dncfl.common.sockets import RECONNECT_MS
 
 LOOPBACK = "127.0.0.1"
@@ -113,7 +113,7 @@ async def _take_part(node: int, num_clients: int, num_parameters: int, pipe: Con
         for _ in range(num_clients):  # the peers and the server
             await uplink.recv()
         pipe.send("connected")
-        num_symbols = MessageSize(num_parameters).num_symbols
+        num_symbols = MessageFormat(255, (num_parameters,)).num_symbols
         message = _frames(wire.TOPIC_MESSAGE, num_symbols)
         codeword = _frames(wire.TOPIC_CODEWORD, num_symbols)
         while (await downlink.recv_multipart(copy=False))[0].bytes != LAST:

@@ -8,9 +8,9 @@ from time import perf_counter
 import numpy as np
 
 from dncfl.common.config import Config
-from dncfl.common.message import MessageSize
 from dncfl.common.payload import Payload
 from dncfl.common.running import run_until_signal
+from dncfl.common.scheme import message_format
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import Evaluation
 from dncfl.common.trace import AttemptTrace
@@ -40,16 +40,12 @@ class UntestedModel:
         self.theta, self.rounds_done = step.theta, round
 
     @property
-    def num_parameters(self) -> int:
-        return self.theta.size
-
-    @property
-    def message_size(self) -> MessageSize:
-        return MessageSize(self.num_parameters)
+    def tensor_sizes(self) -> tuple[int, ...]:
+        return (self.theta.size,)
 
     def step(self, payloads: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
         started = perf_counter()
-        theta = aggregate(self._config, self.theta, payloads, round)
+        theta = aggregate(self._config, message_format(self._config, self.tensor_sizes), self.theta, payloads, round)
         untested = Evaluation(accuracy=0.0, loss=0.0, recall=())
         return Step(theta=theta, test=untested, aggregate_seconds=perf_counter() - started, evaluate_seconds=0.0)
 

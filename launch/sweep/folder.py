@@ -93,7 +93,7 @@ class SweepFolder:
                 raise ValueError(f"{METRICS} holds {len(records)} rounds of {run.config.rounds}")
             return Finished(run=run, records=records, **about)
         except (OSError, ValueError, TypeError, KeyError) as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             raise StorageError(f"{folder} is no whole run ({reason}); remove it, and it will be computed again") from None
 
     def add(self, finished: Finished) -> None:

@@ -41,7 +41,7 @@ class Standing:
         standing = cls(run, None if folder is None else path_of(run, engine, folder))
         if standing.path is not None:
             with suppress(*UNREADABLE), safe_open(standing.path, "numpy") as file:
-                records = [RoundRecord.of_dict(record) for record in _records(file)]
+                records = _records(file)
                 standing.theta, standing.records = file.get_tensor(THETA), records
         return standing
 
@@ -71,6 +71,5 @@ def path_of(run: Run, engine: str, folder: Path) -> Path:
     return folder / f"{run.digest}-{engine}.safetensors"
 
 
-def _records(file: Any) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = json.loads(file.metadata()[RECORDS])
-    return records
+def _records(file: Any) -> list[RoundRecord]:
+    return [RoundRecord.of_dict(record) for record in json.loads(file.metadata()[RECORDS])]

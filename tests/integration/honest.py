@@ -56,6 +56,10 @@ class GatedTrainer:
     gates: Gates
     begin: Callable[[], None]
 
+    @property
+    def tensor_sizes(self) -> tuple[int, ...]:
+        return self.trainer.tensor_sizes
+
     def update(self, theta: Vector, round: int, before_step: Callable[[], None] = lambda: None) -> LocalUpdate:
         self.begin()
         self.gates.wait()

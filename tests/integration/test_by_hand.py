@@ -255,3 +255,22 @@ def test_what_a_node_tells_of_a_run(tmp_path: Path) -> None:
         assert f"node {number} takes part in a run of 2 rounds of dnc on digits, 3 nodes" in told
         assert len(re.findall(rf"node {number}, round [12], attempt 1: trained in [\d.]+ s, nodes heard: 2", told)) == 2
         assert f"node {number} leaves: all rounds are done" in told
+
+
+def test_a_node_with_another_model_than_the_ps_is_told(tmp_path: Path) -> None:
+    for folder, net in (("ps", "nn.Linear(784, 10)"), ("node", "nn.Linear(784, 10, bias=False), nn.Linear(10, 10)")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(
+            f"from torch import nn\ndef net(): return nn.Sequential(nn.Flatten(), {net})\n"
+        )
+    server, address = _server(tmp_path / "ps", "--model", "mine:net")
+    here = start("node", 0, "--server", address, "--model", "mine:net", cwd=tmp_path / "node")
+    exit_code, _, stderr = finish(here)
+    assert exit_code == 2
+    told = "model = mine:net: has 7,950 values in 3 tensors here, and 7,850 in 2 of other sizes at the PS"
+    assert told in stderr
+    nodes = [start("node", number, "--server", address, "--model", "mine:net", cwd=tmp_path / "ps") for number in range(3)]
+    exit_code, _, stderr = finish(server)
+    assert exit_code == 0, stderr
+    assert f"node 0 is gone: it failed: {told}" in stderr
+    assert [finish(node)[0] for node in nodes] == [0, 0, 0]

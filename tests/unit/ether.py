@@ -18,7 +18,7 @@ from dncfl.node.trainer import LocalUpdate
 from dncfl.server import actions as server_actions
 from dncfl.server import events as server_events
 from dncfl.server.protocol import ServerProtocol
-from tests.unit.updates import update_of
+from tests.unit.updates import format_of, update_of
 
 SERVER = -1
 
@@ -59,7 +59,7 @@ class Ether:
 
     def __post_init__(self) -> None:
         config = self.config
-        self.code = network_code(config)
+        self.code = network_code(config, format_of(6))
         self.server = ServerProtocol(config, self.code)
         self.nodes = {m: self._new_node(m) for m in range(config.clients)}
         self.incarnations = dict.fromkeys(self.nodes, 1)

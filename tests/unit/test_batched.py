@@ -124,10 +124,11 @@ def test_runs_side_by_side_communicate_as_the_reference_and_learn_as_each_alone(
         config(method="nonanonymous", pe=0.5, seed=1),
         config(method="dnc", pe=0.5, seed=2, partition="classes:1"),
         config(method="dnc", pe=0.5, seed=2, clients=6),
+        config(method="dnc", pe=0.5, seed=1, bound="per-tensor"),
     ]
     runs = side_by_side(configs)
     outcomes = list(batched_rounds(runs))
-    assert [place for place, _, _ in outcomes] == [0, 1, 2, 0, 1, 2]
+    assert [place for place, _, _ in outcomes] == [0, 1, 2, 3, 0, 1, 2, 3]
     for place, each in enumerate(configs):
         mine = [(record, attempts) for one, record, attempts in outcomes if one == place]
         theirs = list(reference_rounds(each, GlobalModel(each), partial(simulated, each, channel(each))))

@@ -12,7 +12,7 @@ from dncfl.common.channel import PerfectChannel
 from dncfl.common.collaboration import CollaborativeRelaying
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import ChecksumError, ConfigError, WireError
-from dncfl.common.message import MessageSize, encode_message
+from dncfl.common.message import encode_message
 from dncfl.common.payload import Payload
 from dncfl.common.radio import Radio
 from dncfl.common.relay_weights import variance_bound
@@ -22,7 +22,7 @@ from dncfl.launch.reference import simulated
 from dncfl.server.aggregation import aggregate, proves_itself
 from dncfl.server.decoder import Equation
 from dncfl.server.verification import verify
-from tests.unit.updates import update_of
+from tests.unit.updates import format_of, update_of
 
 LEVELS = {0: [0, 127, 254], 1: [254, 200, 254], 2: [100, 127, 130], 3: [140, 250, 3]}
 BOUNDS = {0: 0.1, 1: 0.25, 2: 0.1, 3: 0.5}
@@ -45,7 +45,7 @@ def _messages(round: int = 1) -> dict[int, Payload]:
 
 
 def _code(config: Config) -> CollaborativeRelaying:
-    code = network_code(config)
+    code = network_code(config, format_of(3))
     assert isinstance(code, CollaborativeRelaying)
     return code
 
@@ -66,9 +66,12 @@ def test_the_ps_adds_the_sums_and_divides_by_all() -> None:
     sums = {m: np.array([0.1 * m, -1.5, 3e-5], dtype=np.float32) for m in (0, 1, 3)}
     payloads = {m: encode_sum(values) for m, values in sums.items()}
     expected = THETA + (sums[0] + sums[1] + sums[3]) / 4
-    assert aggregate(_config(), THETA, payloads, 1) == pytest.approx(expected, abs=1e-6)
-    assert len({aggregate(_config(), THETA, dict(order), 1).tobytes() for order in permutations(payloads.items())}) == 1
-    assert np.array_equal(aggregate(_config(), THETA, {}, 1), THETA)
+    assert aggregate(_config(), format_of(3), THETA, payloads, 1) == pytest.approx(expected, abs=1e-6)
+    assert (
+        len({aggregate(_config(), format_of(3), THETA, dict(order), 1).tobytes() for order in permutations(payloads.items())})
+        == 1
+    )
+    assert np.array_equal(aggregate(_config(), format_of(3), THETA, {}, 1), THETA)
 
 
 ROUNDS = 2000
@@ -81,7 +84,7 @@ def _rounds(code: CollaborativeRelaying, messages: dict[int, Payload]) -> NDArra
     for round in range(1, ROUNDS + 1):
         communication = simulated(config, links, round)
         communication.code = code
-        added.append(aggregate(config, theta, communication.received(messages), round))
+        added.append(aggregate(config, format_of(3), theta, communication.received(messages, code), round))
     return np.array(added, dtype=np.float64)
 
 
@@ -93,7 +96,7 @@ def test_the_mean_over_rounds_is_the_mean_of_all_updates() -> None:
 
 def test_equal_updates_vary_less_than_with_uniform_weights() -> None:
     """As by the bound S, which equal updates attain."""
-    uniform, optimal = CollaborativeRelaying(_config().outage, 255), _code(_config())
+    uniform, optimal = CollaborativeRelaying(_config().outage, message_format=format_of(3)), _code(_config())
     paths = (1 - _config().outage[:, -1:]) * (1 - _config().outage[:, :-1]).T
     uniform.__dict__["weights"] = (paths > 0) / paths.sum(axis=0)
     expected, seen = [], []
@@ -121,26 +124,26 @@ def test_w_are_the_nodes_whose_updates_are_in_a_sum_that_arrived() -> None:
 def test_sums_cross_the_wire(clients: int) -> None:
     """Also where the field is large, and only in the slot that is theirs."""
     code = _code(load_config(None, {"clients": clients, "method": "colrel"}))
-    sender, ps = (Radio(code, PerfectChannel(clients), station, MessageSize(3)) for station in (1, clients))
+    sender, ps = (Radio(code, PerfectChannel(clients), station, format_of(3)) for station in (1, clients))
     values = np.array([1e-30, -2.5, 0.1], dtype=np.float32)
     frames = [bytes(memoryview(frame).cast("B")) for frame in sender.frames(4, 1, 2, [0, 1], encode_sum(values))]
     received = ps.receive(frames).payload
     assert received is not None
     assert np.array_equal(decode_sum(received, round=4, sender=1), values)
     too_early = [bytes(memoryview(frame).cast("B")) for frame in sender.frames(4, 1, 1, [1], encode_sum(values))]
-    with pytest.raises(WireError, match="16 bytes cannot hold 27 symbols"):
+    with pytest.raises(WireError, match="16 bytes cannot hold 19 symbols"):
         ps.receive(too_early)
 
 
 def test_a_sum_proves_itself() -> None:
     payload = encode_sum(np.array([1.0, 2.0], dtype=np.float32))
-    assert proves_itself(_config(), payload, round=1, sender=0, num_values=2)
-    assert proves_itself(_config(), Payload(payload.plane.astype(np.uint16)), round=1, sender=0, num_values=2)
+    assert proves_itself(_config(), format_of(2), payload, round=1, sender=0)
+    assert proves_itself(_config(), format_of(2), Payload(payload.plane.astype(np.uint16)), round=1, sender=0)
     for x in range(len(payload)):
         for wrong in (payload.plane[x] ^ 1, 256):
             symbols = payload.plane.astype(np.uint16)
             symbols[x] = wrong
-            assert not proves_itself(_config(), Payload.of(symbols, 257), round=1, sender=0, num_values=2)
+            assert not proves_itself(_config(), format_of(2), Payload.of(symbols, 257), round=1, sender=0)
     for value in (np.inf, np.nan):
         data = struct.pack("<2f", 1.0, value)
         plane = np.frombuffer(xxhash.xxh3_64_digest(data)[:4] + data, dtype=np.uint8)
@@ -158,7 +161,7 @@ def test_a_sum_that_does_not_prove_itself_is_left_out_and_its_sender_named() -> 
     equations = [Equation(m, 2, 1, code.coefficients(m, 2, messages), payload) for m, payload in payloads.items()]
 
     def proof(sender: int, payload: Payload) -> bool:
-        return proves_itself(config, payload, round=1, sender=sender, num_values=3)
+        return proves_itself(config, format_of(3), payload, round=1, sender=sender)
 
     verdict = verify(equations, 4, code.p, proof, np.random.default_rng(0))
     assert (verdict.suspects, verdict.settled, verdict.dropped) == ((1,), True, (equations[1],))

@@ -1,5 +1,7 @@
 """ℰ and ℰ⁻¹, and symbols as bytes."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,13 +10,14 @@ from hypothesis.extra.numpy import arrays
 
 from dncfl.common.errors import ChecksumError, WireError
 from dncfl.common.field import PrimeField
-from dncfl.common.message import MessageSize, decode_message, encode_message, is_intact
+from dncfl.common.message import MessageFormat, decode_message, encode_message, is_intact
 from dncfl.common.payload import Payload
 from dncfl.common.quantiser import Levels, level_type
 from dncfl.common.update import Part, QuantisedUpdate
-from tests.unit.updates import update_of
+from tests.unit.updates import format_of, update_of
 
-SIDE_SYMBOLS = MessageSize(0).num_symbols
+SIDE_SYMBOLS = 16
+"""4 of the number of samples, 8 of a bound, 4 of the checksum."""
 
 
 def _message(levels: list[int], bound: float = 0.1) -> Payload:
@@ -29,7 +32,7 @@ def _message(levels: list[int], bound: float = 0.1) -> Payload:
             arrays(level_type(num_levels), st.integers(0, 50), elements=st.integers(0, num_levels - 1)),
         )
     ),
-    st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=5),
+    st.lists(st.floats(1e-300, 3e38), min_size=1, max_size=5),
     st.integers(0, 2**32 - 1),
     st.integers(1, 2**32 - 1),
     st.integers(0, 254),
@@ -43,14 +46,13 @@ def test_a_message_is_decoded_as_it_was_encoded(
     parts = tuple(map(Part, sizes, bounds))
     sent = QuantisedUpdate(levels=levels, parts=parts, num_samples=samples)
     message = encode_message(sent, p, round=round, sender=sender)
-    assert len(message) == MessageSize(levels.size, len(bounds)).num_symbols == 12 + 12 * len(bounds) + levels.size
+    assert len(message) == MessageFormat(num_levels, tuple(sizes)).num_symbols == 8 + 8 * len(bounds) + levels.size
     assert message.plane.dtype == (np.uint8 if num_levels <= 257 else np.uint16)
     assert message.escapes.size == np.count_nonzero(levels == 256) * (p == 257)
     for received in (message, Payload.of(message.symbols.astype(np.uint16), p)):  # as it was sent, and as decoding gives it
-        about = {"round": round, "sender": sender, "num_levels": num_levels}
-        assert is_intact(received, **about, num_values=levels.size)
-        assert not is_intact(received, **about, num_values=levels.size + 1)
-        update = decode_message(received, **about, num_values=levels.size)
+        form = MessageFormat(num_levels, tuple(sizes))
+        assert is_intact(received, form, round=round, sender=sender)
+        update = decode_message(received, form, round=round, sender=sender)
         assert (update.parts, update.num_samples) == (parts, samples)
         assert np.array_equal(update.levels, levels)
 
@@ -60,24 +62,45 @@ def test_a_message_is_decoded_as_it_was_encoded(
 def test_every_changed_symbol_is_noticed(place: int, change: int) -> None:
     symbols = _message([0, 127, 254]).symbols.astype(np.uint16)
     symbols[place] = (symbols[place] + change) % 257
-    assert not is_intact(Payload.of(symbols, 257), round=1, sender=2, num_levels=255, num_values=3)
+    assert not is_intact(Payload.of(symbols, 257), format_of(3), round=1, sender=2)
     with pytest.raises(ChecksumError, match="node 2 in round 1"):
-        decode_message(Payload.of(symbols, 257), round=1, sender=2, num_levels=255, num_values=3)
+        decode_message(Payload.of(symbols, 257), format_of(3), round=1, sender=2)
 
 
 @pytest.mark.parametrize(("round", "sender"), [(2, 2), (1, 3), (2, 1)])
 def test_a_message_of_another_round_or_node_does_not_pass(round: int, sender: int) -> None:
     with pytest.raises(ChecksumError):
-        decode_message(_message([0] * 4), round=round, sender=sender, num_levels=255, num_values=4)
+        decode_message(_message([0] * 4), format_of(4), round=round, sender=sender)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 18, 20])
+def test_a_message_of_another_length_is_refused(size: int) -> None:
+    with pytest.raises(ChecksumError, match=f"has {size} symbols: must be 19"):
+        decode_message(Payload(np.zeros(size, dtype=np.uint8)), format_of(3), round=1, sender=2)
+
+
+def test_the_same_symbols_in_other_parts_are_another_message() -> None:
+    """Three values in a part, or two bounds and no value but one of them, are as long as each other."""
+    two = QuantisedUpdate(levels=np.zeros(2, dtype=np.uint8), parts=(Part(1, 0.1), Part(1, 0.2)), num_samples=1)
+    message = encode_message(two, 257, round=1, sender=2)
+    assert len(message) == format_of(10).num_symbols
+    assert not is_intact(message, format_of(10), round=1, sender=2)
+    assert is_intact(message, MessageFormat(255, (1, 1)), round=1, sender=2)
 
 
 def test_what_no_quantiser_makes_is_refused_though_its_checksum_is_right() -> None:
     with pytest.raises(ChecksumError, match="level 255: must be below 255"):
-        decode_message(_message([255]), round=1, sender=2, num_levels=255, num_values=1)
-    with pytest.raises(ChecksumError, match="bound nan"):
-        decode_message(_message([0], bound=float("nan")), round=1, sender=2, num_levels=255, num_values=1)
-    with pytest.raises(ChecksumError, match="side information"):
-        decode_message(Payload(np.zeros(1, dtype=np.uint8)), round=1, sender=2, num_levels=255, num_values=1)
+        decode_message(_message([255]), format_of(1), round=1, sender=2)
+
+
+@pytest.mark.parametrize("bound", [float("nan"), float("inf"), -1.0, 0.0, 1e39])
+@pytest.mark.parametrize("place", range(3))
+def test_what_is_no_bound_of_an_update_is_refused_though_its_checksum_is_right(bound: float, place: int) -> None:
+    parts = tuple(Part(1, bound if x == place else 0.1) for x in range(3))
+    update = QuantisedUpdate(levels=np.zeros(3, dtype=np.uint8), parts=parts, num_samples=1)
+    message = encode_message(update, 257, round=1, sender=2)
+    with pytest.raises(ChecksumError, match=rf"bound {re.escape(str(bound))}: must be positive and at most 3\.4"):
+        decode_message(message, MessageFormat(255, (1, 1, 1)), round=1, sender=2)
 
 
 @given(st.sampled_from([257, 401, 65_521]).flatmap(lambda p: st.tuples(st.just(p), st.lists(st.integers(0, p - 1)))))

@@ -52,7 +52,7 @@ def test_any_order_of_arrival_gives_the_references_outcome(
         payloads = action.decoder.messages()
         assert tuple(payloads) == expected.solved
         assert ether.code.counted(payloads, action.held) == expected.recovered
-        right = expected.received({m: message_of(config, m, action.round) for m in range(clients)})
+        right = expected.received({m: message_of(config, m, action.round) for m in range(clients)}, ether.code)
         assert all(np.array_equal(payloads[m].symbols, right[m].symbols) for m in payloads)
     assert ether.server.num_stale == 0
     assert all(node.num_stale == 0 for node in ether.nodes.values())

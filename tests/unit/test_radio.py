@@ -7,12 +7,12 @@ from dncfl.common import wire
 from dncfl.common.channel import BernoulliChannel, Outcome, PerfectChannel
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import WireError
-from dncfl.common.message import MessageSize
 from dncfl.common.payload import Buffer, Payload
 from dncfl.common.radio import DIGEST, Radio
+from tests.unit.updates import format_of
 
 CODE = DiversityNetworkCode(3)
-SIZE = MessageSize(5)
+SIZE = format_of(5)
 PAYLOAD = Payload.of(np.resize(np.array([0, 255, 256, 7, 256], dtype=np.uint16), SIZE.num_symbols), CODE.p)
 
 

@@ -9,13 +9,13 @@ import pytest
 from dncfl.common.channel import BernoulliChannel, RayleighChannel
 from dncfl.common.config import Config, load_config
 from dncfl.common.errors import DataError, StorageError
-from dncfl.common.message import MessageSize
 from dncfl.common.scheme import channel, network_code
 from dncfl.common.trace import AttemptTrace, TraceChannel, read_trace
 from dncfl.launch.picture import draw_run, measured_outage
 from dncfl.launch.reference import as_recorded, simulated
 from dncfl.server.records import RoundRecord, attempt_figures, link_figures, summarise
 from dncfl.server.run_folder import RunFolder
+from tests.unit.updates import format_of
 
 TRACE = AttemptTrace(round=1, attempt=1, slot1=("-ed", "d-e"), relay=("l", "d"))
 
@@ -70,11 +70,11 @@ def test_each_transmission_is_counted_once_by_what_became_of_it() -> None:
 @pytest.mark.parametrize(
     ("settings", "sent", "saved"),
     [
-        ({}, (2 * 124 + 124) * 3, 3 * 124 * 3),  # 24 symbols beside 100 levels, a byte each
-        ({"clients": 20}, 2 * 20 * 124 + 20 * 124 * 2, 37 * 20 * 124 * 2),  # p = 401: a codeword's symbols take two
-        ({"clients": 20, "levels": 300}, (2 + 1) * 20 * 124 * 2, 37 * 20 * 124 * 2),  # and so do these levels
-        ({"method": "repetition"}, (2 + 1) * 3 * 124, 3 * 3 * 124),
-        ({"method": "colrel"}, (2 * 124 + 404) * 3, 404 * 3),  # a sum: 4 bytes a value, and a checksum
+        ({}, (2 * 116 + 116) * 3, 3 * 116 * 3),  # 16 symbols beside 100 levels, a byte each
+        ({"clients": 20}, 2 * 20 * 116 + 20 * 116 * 2, 37 * 20 * 116 * 2),  # p = 401: a codeword's symbols take two
+        ({"clients": 20, "levels": 300}, (2 + 1) * 20 * 116 * 2, 37 * 20 * 116 * 2),  # and so do these levels
+        ({"method": "repetition"}, (2 + 1) * 3 * 116, 3 * 3 * 116),
+        ({"method": "colrel"}, (2 * 116 + 404) * 3, 404 * 3),  # a sum: 4 bytes a value, and a checksum
     ],
 )
 def test_bytes_of_symbols(settings: dict[str, object], sent: int, saved: int) -> None:
@@ -83,7 +83,7 @@ def test_bytes_of_symbols(settings: dict[str, object], sent: int, saved: int) ->
     M = config.clients
     rows = ("-" * (M + 1),) * M
     attempts = [AttemptTrace(round=1, attempt=k, slot1=rows, relay=("d" * (k == 1),) * M) for k in (1, 2)]
-    figures = attempt_figures(attempts, network_code(config), MessageSize(100), config.levels)
+    figures = attempt_figures(attempts, network_code(config), format_of(100, config.levels))
     assert (figures["bytes_sent"], figures["bytes_saved"]) == (sent, saved)
 
 

@@ -7,11 +7,12 @@ from torch import nn
 from dncfl.common.config import load_config
 from dncfl.common.errors import UpdateRefused
 from dncfl.common.message import decode_message
+from dncfl.common.scheme import message_format
 from dncfl.common.tasks.model import build_model, load_vector, to_vector
 from dncfl.common.tasks.training import Recipe, train
 from dncfl.node.trainer import local_trainers
 
-SIZES = [250, 10, 5000, 20, 16_000, 50, 500, 10]
+SIZES = (250, 10, 5000, 20, 16_000, 50, 500, 10)
 """Of the letter's model: two convolutions and two linear layers, weights and biases."""
 
 
@@ -27,7 +28,7 @@ def test_the_message_says_what_was_trained(bound: object) -> None:
     recipe = Recipe(epochs=1, batch_size=32, lr=0.01, momentum=0.5)
     train(model, trainer.samples, recipe, seed=config.seed, round=3, client=4)
     delta = to_vector(model) - theta
-    update = decode_message(local.message, round=3, sender=4, num_levels=255, num_values=21_840)
+    update = decode_message(local.message, message_format(config, SIZES), round=3, sender=4)
     assert update.num_samples == 143
     if bound == "per-tensor":
         tensors = [delta[last - size : last] for last, size in zip(np.cumsum(SIZES), SIZES, strict=True)]
@@ -63,8 +64,9 @@ def test_buffers_have_bounds_of_their_own() -> None:
     (trainer,) = local_trainers(config, [0])
     theta = to_vector(build_model(config.model, config.seed, "cpu"))
     local = trainer.update(theta, round=1)
-    update = decode_message(local.message, round=1, sender=0, num_levels=255, num_values=theta.size)
-    assert [part.size for part in update.parts] == [784, 784, 7840, 10, 784, 784]
+    sizes = (784, 784, 7840, 10, 784, 784)
+    assert trainer.tensor_sizes == sizes
+    update = decode_message(local.message, message_format(config, sizes), round=1, sender=0)
     mean, variance = trainer.samples.inputs.flatten(1).mean(0), update.values(255)[-784:]
     assert update.parts[4].bound == pytest.approx(float(mean.abs().max()), rel=0.1)  # of batches that differ in size
     assert update.parts[5].bound == np.abs(variance).max() > 10 * update.parts[2].bound

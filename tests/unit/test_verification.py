@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from dncfl.common.code import DiversityNetworkCode
 from dncfl.common.errors import ChecksumError
-from dncfl.common.message import MessageSize, decode_message, encode_message
+from dncfl.common.message import decode_message, encode_message
 from dncfl.common.payload import Payload
 from dncfl.server.decoder import Decoder, Equation
 from dncfl.server.verification import Verdict, verify
-from tests.unit.updates import update_of
+from tests.unit.updates import format_of, update_of
 
 Messages = dict[int, NDArray[np.integer]]
 
+SIDE = format_of(0).num_symbols
 ROUND = 7
 LEVELS = 257
-SIDE = MessageSize(0).num_symbols
 """With p = 257 some symbols of messages are escaped, too."""
 
 
@@ -108,7 +108,7 @@ KINDS = ["noise", "bit", "escape", "constant"]
 
 def _proves_itself(sender: int, payload: Payload) -> bool:
     try:
-        decode_message(payload, round=ROUND, sender=sender, num_levels=LEVELS, num_values=len(payload) - SIDE)
+        decode_message(payload, format_of(len(payload) - SIDE, LEVELS), round=ROUND, sender=sender)
     except ChecksumError:
         return False
     return True

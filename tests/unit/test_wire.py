@@ -38,7 +38,7 @@ def test_what_a_node_says_arrives(header: wire.FromNode) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        wire.Welcome(downlink_port=1, num_parameters=21_840, num_parts=8),
+        wire.Welcome(downlink_port=1),
         wire.Refused(reason="no"),
         wire.Rejoin(),
         wire.Ping(),
