@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from dncfl.common.field import PrimeField
-from dncfl.common.network_code import MIN_FIELD, NetworkCode
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload, Symbols
+from dncfl.common.primes import MIN_FIELD
 
 
 class DiversityNetworkCode(NetworkCode):

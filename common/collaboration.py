@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dncfl.common.message import MessageFormat, read_message
-from dncfl.common.network_code import MIN_FIELD, NetworkCode
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload, Symbols
+from dncfl.common.primes import MIN_FIELD
 from dncfl.common.relay_weights import optimal_weights
 from dncfl.common.weighted_sum import encode_sum, sum_symbols
 

@@ -16,10 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from dncfl.common.channel import outage_probability
 from dncfl.common.errors import ConfigError
 from dncfl.common.faults import AnyFault
-from dncfl.common.field import MAX_PRIME, PrimeField, smallest_prime
 from dncfl.common.methods import AnonymousVariant, Method, MethodName, method
-from dncfl.common.network_code import MIN_FIELD
-from dncfl.common.quantiser import BoundRule
+from dncfl.common.primes import MAX_PRIME, MIN_FIELD, require_prime, smallest_prime
 from dncfl.common.relay_weights import MIN_PATH, cut_off
 from dncfl.common.tasks.own import is_own
 from dncfl.common.tasks.partition import NUM_CLASSES, Partition, parse_partition
@@ -31,6 +29,9 @@ MAX_CLIENTS = 255
 
 DATASETS = ("digits", "mnist")
 """Those that come with dncfl, of ten classes each."""
+
+PAPER_CNN = "paper-cnn"
+"""The letter's model, which comes with dncfl."""
 
 MAX_BOUND = 1e30
 """The largest quantiser bound: far beyond any update, and far from overflow."""
@@ -89,12 +90,13 @@ def _bound(value: object) -> object:
         number = float(value)  # type: ignore[arg-type]  # anything that is no number is refused below
     except (TypeError, ValueError):
         number = -1.0
-    if not 0 < number <= MAX_BOUND:
+    if not 0 < number <= MAX_BOUND or isinstance(value, bool):
         raise ValueError(f"must be a positive number of at most {MAX_BOUND:g}, 'adaptive' or 'per-tensor'")
     return number
 
 
-Bound = Annotated[BoundRule, BeforeValidator(_bound)]
+Bound = Annotated[float | Literal["adaptive", "per-tensor"], BeforeValidator(_bound)]
+"""The quantiser's bound B, or that it is the largest magnitude of each update, or of each of its tensors."""
 
 
 class Config(BaseModel):
@@ -136,7 +138,7 @@ class Config(BaseModel):
     dataset: str = Field("digits", description="data to learn: digits, mnist, or your own as package.module:function")
     data_root: str | None = Field(None, description="folder with the data set; a cache in your home unless given")
     partition: str = Field("iid", description="who holds what: iid, classes:K or dirichlet:ALPHA")
-    model: str = Field("paper-cnn", description="paper-cnn, or your own as package.module:function")
+    model: str = Field(PAPER_CNN, description="paper-cnn, or your own as package.module:function")
     bound: Bound = Field(
         default_factory=lambda data: "per-tensor" if is_own(data["model"]) else 0.1,
         description="quantiser's bound B, or the largest magnitude of each update (adaptive) or of each tensor of each update "
@@ -186,7 +188,7 @@ class Config(BaseModel):
     @field_validator("model")
     @classmethod
     def _model_is_named(cls, text: str) -> str:
-        if text != "paper-cnn" and not is_own(text):
+        if text != PAPER_CNN and not is_own(text):
             raise ValueError("must be paper-cnn or package.module:function")
         return text
 
@@ -194,7 +196,7 @@ class Config(BaseModel):
     @classmethod
     def _field_is_prime(cls, p: int) -> int:
         try:
-            PrimeField(p)
+            require_prime(p)
         except ValueError as error:
             raise ValueError(str(error).partition(": ")[2]) from None
         return p

@@ -1,12 +1,10 @@
-"""Arithmetic in GF(p): exact matrix products, row reduction, and the choice of p.
+"""Arithmetic in GF(p): exact matrix products and row reduction.
 
 `PrimeField.combine` is what codewords and messages are made by: the compiled product of `dncfl.common.kernels`.
 `PrimeField.matmul` is the same in plain numpy, to be checked against and compared with.
 """
 
 from collections.abc import Sequence
-from itertools import count
-from math import isqrt
 from typing import TypeVar
 
 import numpy as np
@@ -14,9 +12,7 @@ from numpy.typing import NDArray
 
 from dncfl.common.kernels import Product
 from dncfl.common.payload import Payload, Symbols
-
-MAX_PRIME = 65_521
-"""The largest prime whose symbols fit in 16 bits."""
+from dncfl.common.primes import require_prime
 
 Floats = TypeVar("Floats", NDArray[np.float32], NDArray[np.float64])
 
@@ -24,23 +20,12 @@ BLOCK = 4096
 """Columns per step of a product in numpy: the operands of one step stay in the processor's cache."""
 
 
-def smallest_prime(minimum: int) -> int:
-    """The smallest prime >= minimum."""
-    return next(p for p in count(minimum) if is_prime(p))
-
-
-def is_prime(p: int) -> bool:
-    """Whether p has no divisor but 1 and itself; for the small p here, sooner tried than a library is imported."""
-    return p >= 2 and all(p % divisor for divisor in range(2, isqrt(p) + 1))
-
-
 class PrimeField:
     """GF(p) for a prime p < 2^16."""
 
     def __init__(self, p: int) -> None:
         """Raises ValueError when p is not a prime between 2 and 65,521."""
-        if not 2 <= p <= MAX_PRIME or not is_prime(p):
-            raise ValueError(f"p = {p}: must be a prime between 2 and {MAX_PRIME}")
+        require_prime(p)
         self.p = p
 
     def inverse(self, a: int) -> int:

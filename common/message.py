@@ -49,6 +49,11 @@ class MessageFormat:
         """n, the length of a message."""
         return _side(len(self.part_sizes)).size + CHECKSUM + self.num_values
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of a message's symbols: as many for each as for a level."""
+        return self.num_symbols * np.dtype(level_type(self.num_levels)).itemsize
+
 
 def encode_message(update: QuantisedUpdate, p: int, *, round: int, sender: int) -> Payload:
     """ℰ: the n symbols of GF(p) of an update."""

@@ -10,12 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dncfl.common.field import smallest_prime
 from dncfl.common.message import MessageFormat
 from dncfl.common.payload import Payload, Symbols, bytes_per_symbol
-
-MIN_FIELD = 257
-"""Every byte is a symbol, so that side information needs no conversion."""
+from dncfl.common.primes import MIN_FIELD, smallest_prime
 
 
 class NetworkCode(ABC):

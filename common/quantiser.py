@@ -5,7 +5,6 @@ with the rest, so that E[Q(x)] = x. Values outside [-B, B] are clipped, which is
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,6 @@ from dncfl.common.compiled import compiled
 
 Levels = NDArray[np.uint8 | np.uint16]
 """Quantised values as knot numbers 0..L-1: bytes where L <= 256."""
-
-BoundRule = float | Literal["adaptive", "per-tensor"]
-"""The bound B, or that it is the largest magnitude of each update, or of each of its tensors."""
 
 # Noise is the middle of one of 2^16 equal parts of 0..1, so a mean may err by 2^-17 of a step, as much as the rounding of
 # a value near B to float32 does. The random generator is what takes time here, and 16 bits of it are a quarter of a double.

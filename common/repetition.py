@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from dncfl.common.network_code import MIN_FIELD, NetworkCode
+from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload, Symbols, bytes_per_symbol
+from dncfl.common.primes import MIN_FIELD
 from dncfl.common.quantiser import level_type
 
 

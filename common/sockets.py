@@ -11,7 +11,7 @@ import socket as system_sockets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import zmq
@@ -19,9 +19,11 @@ import zmq
 from dncfl.common.errors import AccessDenied, NetworkError
 from dncfl.common.greeting import mechanism_at
 from dncfl.common.handshakes import EVENTS, Handshakes
-from dncfl.common.payload import Buffer
 from dncfl.common.running import run_beside
 from dncfl.common.security import Context, RawSocket, Security
+
+if TYPE_CHECKING:
+    from dncfl.common.payload import Buffer  # imports compiled functions, which a command line that asks for help does without
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +169,7 @@ class Socket:
         """Whether the message that is being read came under this node's key; where keys are not used, it may be so."""
         return not self._security.uses_keys or self._sender == str(node)
 
-    async def read(self, take: Callable[[list[Buffer]], None]) -> None:
+    async def read(self, take: "Callable[[list[Buffer]], None]") -> None:
         """Hand each message's frames to `take`, until it raises an exception, which is raised here, or this is cancelled.
 
         The first two frames, which are short in all messages of dncfl, are bytes; the others are views, not copies.
@@ -209,7 +211,7 @@ class Socket:
                 loop.remove_reader(socket.fileno())
             ended.cancel()
 
-    def _receive(self) -> list[Buffer]:
+    def _receive(self) -> "list[Buffer]":
         """The frames of the next message. Raises zmq.Again when there is none."""
         frame = self._socket.recv(_NOBLOCK, copy=False)
         frames: list[Buffer] = [frame.bytes]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dncfl.common.quantiser import BoundRule, Levels, Quantiser, adaptive_bound
+from dncfl.common.config import Bound
+from dncfl.common.quantiser import Levels, Quantiser, adaptive_bound
 
 
 class Part(NamedTuple):
@@ -40,7 +41,7 @@ def places_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return list(pairwise([0, *accumulate(sizes)]))
 
 
-def part_sizes(rule: BoundRule, tensor_sizes: Sequence[int]) -> tuple[int, ...]:
+def part_sizes(rule: Bound, tensor_sizes: Sequence[int]) -> tuple[int, ...]:
     """The sizes of the parts that have a bound of their own, in an update of tensors with these sizes."""
     return tuple(tensor_sizes) if rule == "per-tensor" else (sum(tensor_sizes),)
 
@@ -49,7 +50,7 @@ def quantise_update(
     delta: NDArray[np.float32],
     *,
     sizes: Sequence[int],
-    rule: BoundRule,
+    rule: Bound,
     num_levels: int,
     num_samples: int,
     rng: np.random.Generator,

@@ -17,6 +17,7 @@ _RULES = {
     "float_type": "a number",
     "finite_number": "a finite number",
     "bool_parsing": "true or false",
+    "string_type": "a text",
 }
 """What a value must be, by the types of pydantic's errors."""
 

@@ -16,6 +16,7 @@ from dncfl.common.log import log_to_stderr
 from dncfl.common.running import gone_at_signal, run_until_signal
 from dncfl.common.sockets import parse_address
 from dncfl.common.tasks.own import is_own
+from dncfl.launch.first_time import tell_if_it_compiles
 from dncfl.launch.keys import keys_group, node_security, security_options, server_security
 from dncfl.launch.local import LocalNodes
 from dncfl.launch.options import config_argument, config_options, setting_options
@@ -187,6 +188,8 @@ def shares(config_file: Path | None, **options: object) -> None:
 
     counts = class_counts(config)
     print(json.dumps({"nodes": counts.tolist()}) if config.json_output else as_text(counts))
+    for label in (counts.sum(axis=0) == 0).nonzero()[0].tolist():
+        click.echo(f"no node holds samples of class {label}", err=True)
 
 
 @cli.command()
@@ -232,6 +235,7 @@ def bench(
     for name in ("seconds", "data_root", "json_output") if part == "scale" else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError("of the options, scale takes --rounds and --out alone: it writes a table and a picture")
+    tell_if_it_compiles()
     if out is not None:
         with gone_at_signal():
             from dncfl.launch.bench.scale import measure_scale
@@ -292,6 +296,7 @@ def _prepare(config_file: Path | None, options: Mapping[str, object], log_level:
     """The checked configuration, with its data set at hand; of your own, only where this machine `trains`."""
     log_to_stderr(log_level)
     config = load_config(config_file, {name: value for name, value in options.items() if value not in (None, ())})
+    tell_if_it_compiles()
     if config.dataset != "digits" and (trains or not is_own(config.dataset)):
         with gone_at_signal():
             from dncfl.common.tasks.data import ensure_available

@@ -34,6 +34,11 @@ class Session:
         self.config = config
         self.display = display
         self.model = GlobalModel(config)
+        if self.model.has_buffers and config.bound != "per-tensor":
+            buffers = (
+                f"the model {config.model} has floating-point buffers, as of batch norm, which may change by far more than"
+            )
+            display.warning(f"{buffers} weights: --bound {config.bound} then spoils the one or the other, per-tensor neither")
         self.records: list[RoundRecord] = []
         self._resumed = resumed is not None
         if resumed is None:

@@ -15,9 +15,11 @@ from dncfl.common.tasks.data import Samples, load_dataset
 from dncfl.common.tasks.model import (
     Vector,
     build_model,
+    has_buffers,
     load_vector,
     model_errors,
     named_tensors,
+    require_device,
     sha256_of,
     sizes_of_tensors,
     to_vector,
@@ -54,7 +56,8 @@ class Model(Protocol):
 
 
 def load_test_set(config: Config) -> Samples:
-    """The samples that θ is tested on. Raises DataError where there are none."""
+    """The samples that θ is tested on. Raises DataError where there are none, ConfigError without the device."""
+    require_device(config.device)
     samples = load_dataset(config.dataset, config.data_root, train=False).all_samples(config.device)
     if len(samples) == 0:
         raise DataError(f"the test set of {config.dataset} is empty")
@@ -75,6 +78,7 @@ class GlobalModel:
         self._model = build_model(config.model, config.seed, config.device, self._test.form)
         self.tensor_sizes = sizes_of_tensors(self._model)
         self.message_format = message_format(config, self.tensor_sizes)
+        self.has_buffers = has_buffers(self._model)
         self.theta: Vector = to_vector(self._model)
         self.rounds_done = 0
 

@@ -3,15 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dncfl.common.channel import Outcome
-from dncfl.common.message import MessageFormat
-from dncfl.common.network_code import NetworkCode
-from dncfl.common.quantiser import level_type
 from dncfl.common.trace import AttemptTrace
+
+if TYPE_CHECKING:  # they import compiled functions
+    from dncfl.common.message import MessageFormat
+    from dncfl.common.network_code import NetworkCode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +87,11 @@ def local_figures(nodes: Sequence[LocalFigures], num_parameters: int) -> dict[st
     }
 
 
-def attempt_figures(attempts: Sequence[AttemptTrace], code: NetworkCode, message: MessageFormat) -> dict[str, Any]:
+def attempt_figures(attempts: Sequence[AttemptTrace], code: "NetworkCode", message: "MessageFormat") -> dict[str, Any]:
     """What a round record says of its attempts, in which messages had this format."""
     used = sum(attempt.relay_slots for attempt in attempts)
     saved = len(attempts) * code.relay_slots - used
-    slot1_bytes = code.num_clients * message.num_symbols * np.dtype(level_type(message.num_levels)).itemsize
+    slot1_bytes = code.num_clients * message.num_bytes
     return {
         "attempts": len(attempts),
         "relay_slots": used,

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import dropout, max_pool2d, relu
 
+from dncfl.common.config import PAPER_CNN
 from dncfl.common.errors import ConfigError, DncflError, ModelError
 from dncfl.common.randomness import Purpose, torch_seed
 from dncfl.common.tasks.data import DIGIT_IMAGES, Form
 from dncfl.common.tasks.own import errors_of_own, imported
-
-PAPER_CNN = "paper-cnn"
 
 Vector = NDArray[np.float32]
 """θ or Δθ: (d,) float32."""
@@ -72,12 +71,17 @@ def build_model(name: str, seed: int, device: str, form: Form = DIGIT_IMAGES) ->
         raise ConfigError(f"model = {name}: gives {what} for inputs {tuple(inputs.shape)}: must be {due}")
     if not any(parameter.numel() for parameter in model.parameters()):
         raise ConfigError(f"model = {name}: has no parameters to train")
+    require_device(device)
     if device == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigError("device = cuda: torch finds no CUDA device here; use cpu")
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what CUDA's products need to be deterministic
         torch.use_deterministic_algorithms(True)
     return model.to(device)
+
+
+def require_device(device: str) -> None:
+    """Raise ConfigError where torch finds no such device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = cuda: torch finds no CUDA device here; use cpu")
 
 
 @torch.no_grad()
@@ -99,6 +103,11 @@ def _entries(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for name, buffer in model.named_buffers():
         if buffer.is_floating_point():
             yield name, buffer
+
+
+def has_buffers(model: nn.Module) -> bool:
+    """Whether buffers are a part of θ."""
+    return any(buffer.is_floating_point() for buffer in model.buffers())
 
 
 def counters(model: nn.Module) -> list[torch.Tensor]:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from dncfl.common.config import Config
+from dncfl.common.config import PAPER_CNN, Config
 from dncfl.common.errors import ConfigError
 from dncfl.common.running import uninterrupted
 from dncfl.common.tasks.data import load_dataset
-from dncfl.common.tasks.model import PAPER_CNN
 from dncfl.common.tasks.partition import Indices
 from dncfl.common.trace import AttemptTrace
 from dncfl.launch.batched import SIDE_BY_SIDE

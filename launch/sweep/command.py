@@ -47,15 +47,18 @@ def sweep(grid: Path, out: Path, engine: str, workers: int | None, on: str, json
 @click.option(
     "--by", metavar="LABEL,…", help="a curve for each combination of these labels, or of seed; unless given, of all that vary"
 )
-@click.option("--where", metavar="LABEL=VALUE", multiple=True, help="only these runs; several values of one label add up")
+@click.option(
+    "--where", metavar="LABEL=VALUE", multiple=True, help="only these runs; given twice for one label, those of both values"
+)
 @click.option("--runs", "each_run", is_flag=True, help="draw every run, too, as a thin line")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="png, pdf or svg; beside the table unless given")
 def plot(table: Path, x: str, y: str, by: str | None, where: tuple[str, ...], each_run: bool, out: Path | None) -> None:
     """Draw curves of a sweep: the mean over its seeds, with 95 % confidence.
 
     FOLDER_OR_TABLE is the folder of a sweep, or a table as .parquet or .csv. The band is that of Student's t for the mean, at
-    each x by itself; a mean over more than seeds has none. Over slots or bytes every run is a step function, which keeps its
-    last value until its next round is done; a curve spans where all of its runs have a value.
+    each x by itself; a mean over more than seeds has none, and of fewer than four seeds each run is drawn instead. Over slots
+    or bytes every run is a step function, which keeps its last value until its next round is done;
+    a curve spans where all of its runs have a value.
     """
     with gone_at_signal():
         from dncfl.launch.sweep.plot import draw

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dncfl.common.config import PAPER_CNN
 from dncfl.launch.batched import SIDE_BY_SIDE
 from dncfl.launch.sweep.runs import Run
 from dncfl.launch.sweep.standing import Standing
@@ -18,6 +19,8 @@ class Engine:
     rounds: Rounds
     grouped: Callable[[Sequence[Run]], list[list[Run]]]
     """which runs one worker computes together"""
+    only_model: str | None = None
+    """the one model that it knows, if there is only one"""
     uses_all_cores: bool = False
     """whether one run occupies the whole machine"""
 
@@ -73,6 +76,6 @@ def sockets(standings: Sequence[Standing]) -> None:
 
 ENGINES: Mapping[str, Engine] = {
     "looped": Engine(rounds=looped, grouped=alone),
-    "batched": Engine(rounds=batched, grouped=sharing_training),
+    "batched": Engine(rounds=batched, grouped=sharing_training, only_model=PAPER_CNN),
     "sockets": Engine(rounds=sockets, grouped=alone, uses_all_cores=True),
 }

@@ -9,6 +9,7 @@ import click
 
 from dncfl.common.errors import ConfigError, RunsFailed
 from dncfl.common.running import gone_at_signal
+from dncfl.launch.first_time import tell_if_it_compiles
 from dncfl.launch.sweep.engines import ENGINES
 from dncfl.launch.sweep.runs import Run
 
@@ -29,11 +30,15 @@ on_option = click.option(
 def outcome_of(runs: Sequence[Run], out: Path, engine: str, on: str, workers: int | None) -> "Outcome":
     """Compute what is missing of these runs in a folder, by the executor that --on names, and show how it goes on.
 
-    Raises ConfigError for what --on cannot be, NetworkError for a cluster that cannot be joined, DataError where data are
-    missing, StorageError for the folder.
+    Raises ConfigError for what --on cannot be or the engine cannot compute, NetworkError for a cluster that cannot be joined,
+    DataError where data are missing, StorageError for the folder.
     """
     executor = _executor_on(on, workers, engine)
+    only = ENGINES[engine].only_model
+    if only is not None and (others := {run.config.model for run in runs} - {only}):
+        raise ConfigError(f"--engine {engine}: computes {only} only, not {', '.join(sorted(others))}; use --engine looped")
     _ensure_data(runs)
+    tell_if_it_compiles()
     with gone_at_signal():
         from rich.console import Console
 

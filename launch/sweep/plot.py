@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
-import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,6 +22,9 @@ from dncfl.server.files import METRICS, PICTURE
 MOST_CURVES = 30
 DASHES = ("-", "--", ":", "-.")
 FORMATS = (".png", ".pdf", ".svg")
+ENOUGH = 4
+"""A band of fewer runs than these reaches far beyond all of them, and tells nothing; they are drawn instead."""
+
 OPACITY = 0.25
 """Of the bands, that of one alone; many lie over each other."""
 
@@ -134,20 +136,25 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     outside = len(drawn) > 6
     figure = Figure(figsize=(9.5 if outside else 7.5, 4.8), layout="constrained")
     axes = figure.subplots()
-    most = max(curve.num_runs for curve in drawn)
-    opacity = 0.0 if averaged else OPACITY / len(drawn) ** 0.5  # other runs than other seeds are no sample of anything
+    numbers = {curve.num_runs for curve in drawn}
+    banded = not averaged and min(numbers) >= ENOUGH  # other runs than other seeds are no sample of anything
+    each_run = each_run or not (averaged or banded)
+    opacity = OPACITY / len(drawn) ** 0.5 if banded else 0.0
     for curve, (colour, dash) in zip(drawn, _styles(drawn), strict=True):
-        _draw_curve(axes, curve, x, y, colour, dash, opacity, each_run=each_run)
+        name = _name(curve) + (f" (n={curve.num_runs})" if len(numbers) > 1 else "")
+        _draw_curve(axes, curve, name, x, y, colour, dash, opacity, each_run=each_run)
+    number = "n" if len(numbers) > 1 else numbers.pop()
     if averaged:
-        title = f"mean over seeds and {' and '.join(averaged)} of n runs"
+        title = f"mean over seeds and {' and '.join(averaged)}, of {number} runs"
+    elif number == 1:
+        title = "one run each"
     else:
-        title = "one run each" if most == 1 else "mean over seeds of n runs, with 95 % confidence"
-    y_scale, y_title = _unit(y)
+        title = f"mean of {number} seeds, " + ("with 95 % confidence" if banded else "and each run")
+    y_title = _unit(y)[1]
     axes.set(xlabel=X_TITLES[x], ylabel=y_title)
     axes.set_title(title, fontsize="medium")
     axes.xaxis.set_major_locator(MaxNLocator(integer=x != "bytes"))
     axes.margins(x=0.02)
-    _let_curves_fill(axes, drawn, y_scale)
     if y_title.endswith("(%)"):  # a band of few runs may reach beyond what there is
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, 0), min(top, 100))
@@ -159,24 +166,17 @@ def _figure(drawn: Sequence[Curve], x: str, y: str, averaged: Sequence[str], *, 
     return figure
 
 
-def _let_curves_fill(axes: Axes, drawn: Sequence[Curve], scale: float) -> None:
-    """Give the curves a third of the height at least: bands of two or three runs are wide, and go on beyond the edges."""
-    shown = np.concatenate([scale * curve.mean for curve in drawn] + [scale * y for curve in drawn for _, y in curve.runs])
-    lowest, highest = np.nanmin(shown), np.nanmax(shown)
-    if highest > lowest:
-        bottom, top = axes.get_ylim()
-        axes.set_ylim(max(bottom, 2 * lowest - highest), min(top, 2 * highest - lowest))
-
-
-def _draw_curve(axes: Axes, curve: Curve, x: str, y: str, colour: object, dash: str, opacity: float, *, each_run: bool) -> None:
+def _draw_curve(
+    axes: Axes, curve: Curve, name: str, x: str, y: str, colour: object, dash: str, opacity: float, *, each_run: bool
+) -> None:
     x_scale, y_scale = _unit(x)[0], _unit(y)[0]
     look: dict[str, Any] = {"color": colour, "linestyle": dash, "drawstyle": "default" if x == "round" else "steps-post"}
     points, mean, half_width = x_scale * curve.x, y_scale * curve.mean, y_scale * curve.half_width
-    axes.plot(points, mean, **look, label=_name(curve), marker="o" if points.size == 1 else None)
-    if curve.num_runs > 1 and opacity:
+    axes.plot(points, mean, **look, label=name, marker="o" if points.size == 1 else None)
+    if opacity:
         step: Literal["post"] | None = None if x == "round" else "post"
         axes.fill_between(points, mean - half_width, mean + half_width, step=step, color=colour, alpha=opacity, linewidth=0)
-    if each_run:
+    if each_run and curve.num_runs > 1:
         for run_x, run_y in curve.runs:
             axes.plot(x_scale * run_x, y_scale * run_y, **look, linewidth=0.6, alpha=0.5)
 
@@ -191,7 +191,7 @@ def _unit(column: str) -> tuple[float, str]:
 def _name(curve: Curve) -> str:
     given = ((label, _text(value)) for label, value in curve.labels.items() if value is not None)
     labels = ", ".join(value if label == CASE else f"{label} {value}" for label, value in given)
-    return f"{labels or 'all runs'} (n={curve.num_runs})"
+    return labels or "all runs"
 
 
 def _styles(drawn: Sequence[Curve]) -> Iterator[tuple[object, str]]:

@@ -14,7 +14,6 @@ from dncfl.common.running import gone_at_signal
 from dncfl.common.storage import make_place, writing
 from dncfl.common.theory import Learning, dominant_outage
 from dncfl.launch.options import setting_options
-from dncfl.launch.outage.network import Network
 from dncfl.launch.theory.asked import Theory
 from dncfl.launch.theory.report import as_json, as_text, write_csv
 
@@ -114,6 +113,8 @@ def theory(
 
 def _one_outage(config: Config) -> float:
     """P_e. Raises ConfigError where links differ."""
+    from dncfl.launch.outage.network import Network  # imports compiled functions
+
     network = Network.of(config)
     if not network.equal_links:
         raise ConfigError("the letter's theory has one outage probability for all links: give one number")

@@ -24,8 +24,11 @@ def test_the_command(tmp_path_factory: pytest.TempPathFactory) -> None:
     counts = summary(*options, cwd=folder)["nodes"]
     assert [sum(row) for row in counts] == [sum(counts[0])] * 3
     assert [sum(count > 0 for count in row) for row in counts] == [2, 2, 2]
-    exit_code, text, _ = call(*options, cwd=folder)
+    exit_code, text, told = call(*options, cwd=folder)
     assert exit_code == 0
+    nobody = [label for label in range(10) if not any(row[label] for row in counts)]
+    assert nobody  # three nodes hold six classes at most
+    assert told.splitlines() == [f"no node holds samples of class {label}" for label in nobody]
     lines = [line.split() for line in text.splitlines()]
     assert lines[0][:4] == ["node", "samples", "of", "0"]
     assert [line[2:] for line in lines[1:]] == [[str(count) for count in row] for row in counts]

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dncfl.common.field import MAX_PRIME, PrimeField, determined, smallest_prime
+from dncfl.common.field import PrimeField, determined
 from dncfl.common.kernels import FEW_ROWS, Product, exact_type
 from dncfl.common.payload import BYTES_OF_ESCAPE, Payload
+from dncfl.common.primes import MAX_PRIME, smallest_prime
 from dncfl.common.threads import SYMBOLS_PER_THREAD
 
 PRIMES = [257, 401, 1031, 1607, 4099, MAX_PRIME]
