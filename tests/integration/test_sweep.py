@@ -194,6 +194,10 @@ def test_on_ray_and_gone_on_with_elsewhere(folder: Path) -> None:
         (("sweep", "grid.toml"), "Missing option '--out'"),
         (("sweep", "grid.toml", "--out", "a", "--engin", "looped"), "No such option '--engin'. Did you mean '--engine'?"),
         (("sweep", "grid.toml", "--out", "a", "--on", "cloud"), "--on cloud: must be cores, ray or ray:ADDRESS"),
+        (
+            ("sweep", "grid.toml", "--out", "a", "--engine", "batched"),
+            "--engine batched: computes paper-cnn only, not small:linear; use --engine looped",
+        ),
         (("sweep", "nowhere.toml", "--out", "a"), "nowhere.toml: cannot be read: No such file or directory"),
         (("sweep", "small.py", "--out", "a"), "small.py: not valid TOML"),
     ],
