@@ -5,7 +5,7 @@ nothing of slot 1. The sums are added, not solved for single messages.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class CollaborativeRelaying(NetworkCode):
     @cached_property
     def weights(self) -> NDArray[np.float64]:
         """α (M × M), row m the weights of node m."""
-        return optimal_weights(self._outage)
+        return _weights(self._outage.tobytes(), self.num_clients)
 
     def coefficients(self, sender: int, slot: int, messages: Collection[int]) -> Symbols:
         row = np.zeros(self.num_clients, dtype=np.uint16)
@@ -66,3 +66,8 @@ class CollaborativeRelaying(NetworkCode):
     @property
     def bytes_per_codeword_symbol(self) -> int:
         return 1
+
+
+@lru_cache(maxsize=8)  # they take seconds for many nodes, and codes with and without a format have them in common
+def _weights(outage: bytes, num_clients: int) -> NDArray[np.float64]:
+    return optimal_weights(np.frombuffer(outage).reshape(num_clients, num_clients + 1))

@@ -26,8 +26,8 @@ from dncfl.common.update import Part, QuantisedUpdate
 CHECKSUM = 4
 """Bytes of a checksum: by chance one of 2^32 damaged messages passes."""
 
-MAX_BOUND = float(np.finfo(np.float32).max)
-"""No value of an update is larger."""
+LARGEST_VALUE = float(np.finfo(np.float32).max)
+"""Of an update; an honest bound is no larger."""
 
 _PLACE = struct.Struct("<II")
 
@@ -86,8 +86,8 @@ def decode_message(message: Payload, form: MessageFormat, *, round: int, sender:
     update = _update(side, levels, form)
     if side[-CHECKSUM:] != _checksum(side[:-CHECKSUM], update.levels, round, sender):
         raise _wrong("does not match its checksum", round, sender)
-    if wrong := [part.bound for part in update.parts if not 0 < part.bound <= MAX_BOUND]:
-        raise _wrong(f"holds the quantiser bound {wrong[0]}: must be positive and at most {MAX_BOUND:g}", round, sender)
+    if wrong := [part.bound for part in update.parts if not 0 < part.bound <= LARGEST_VALUE]:
+        raise _wrong(f"holds the quantiser bound {wrong[0]}: must be positive and at most {LARGEST_VALUE:g}", round, sender)
     return update
 
 

@@ -1,4 +1,4 @@
-"""What a configuration means for the radio: its network code and its channel."""
+"""What a configuration means for the radio: the format of messages, its network code and its channel."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +20,7 @@ def message_format(config: Config, tensor_sizes: Sequence[int]) -> MessageFormat
     return MessageFormat(config.levels, part_sizes(config.bound, tensor_sizes))
 
 
-@lru_cache(maxsize=8)  # the weights of collaborative relaying take time
+@lru_cache(maxsize=8)
 def network_code(config: Config, messages: MessageFormat | None = None) -> NetworkCode:
     """The code of a run; methods that do not relay have no relay slots. `messages`: their format, for whoever combines them."""
     sizes = config.clients, config.relay_slots, config.field  # a prime, so p is just this

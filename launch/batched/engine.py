@@ -86,8 +86,7 @@ def _train(
 def _update(run: BatchedRun, client: int, trained: Trained, round: int, num_samples: int, seconds: float) -> LocalUpdate:
     started = perf_counter()
     config, delta = run.config, trained.theta - run.model.theta
-    named = run.model.named(delta)
-    refuse_unless_finite(named, trained.loss, client=client, round=round, lr=config.lr)
+    refuse_unless_finite(run.model.named(delta), trained.loss, client=client, round=round, lr=config.lr)
     message, num_clipped = encode_update(config, client, delta, run.model.tensor_sizes, round=round, num_samples=num_samples)
     return LocalUpdate(
         message=message,
