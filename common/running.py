@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import uvloop  # an event loop with less overhead per frame
 
+from dncfl.common.errors import NodeFailed
+
 T = TypeVar("T")
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -38,7 +40,10 @@ async def run_beside(main: Awaitable[T], *helpers: Coroutine[Any, Any, None]) ->
 
 
 def run_until_signal(main: Coroutine[Any, Any, T], signals: Collection[int] = STOP_SIGNALS) -> T:
-    """Run a coroutine on its own event loop; each of the signals cancels it and, once it has cleaned up, raises Interrupted."""
+    """Run a coroutine on its own event loop; each of the signals cancels it and, once it has cleaned up, raises Interrupted.
+
+    So it does if what is cancelled ends by NodeFailed meanwhile.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_cancelled_by_signal(main, signals))
 
@@ -103,7 +108,7 @@ async def _cancelled_by_signal(main: Coroutine[Any, Any, T], signals: Collection
         loop.add_signal_handler(number, stop, number)
     try:
         return await task
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, NodeFailed):  # a signal to a whole group stops the nodes, too, and they may be first
         if received:
             raise Interrupted(received[0]) from None
         raise
