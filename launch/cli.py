@@ -147,6 +147,7 @@ def node(
     log_to_stderr(log_level)
     host, port = parse_address(address)
     security = node_security(number, keys, insecure=insecure)
+    tell_if_it_compiles()
     with gone_at_signal():
         from dncfl.node.process import NodeProcess
 

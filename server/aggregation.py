@@ -1,7 +1,6 @@
 """The new global model from what the PS has got: exact sums of integer levels, scaled once, in no order of arrival."""
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -61,10 +60,10 @@ def _average(  # type: ignore[no-untyped-def]  # pragma: no cover
             new[start + x] = total[x]
 
 
-def proves_itself(config: Config, messages: MessageFormat, payload: Payload, *, round: int, sender: int) -> bool:
+def proves_itself(config: Config, form: MessageFormat, payload: Payload, *, round: int, sender: int) -> bool:
     """Whether a payload is what the method aggregates: a message of `sender`, of this format, or its weighted sum."""
     if config.method_traits.relays != "summed":
-        return is_intact(payload, messages, round=round, sender=sender)
+        return is_intact(payload, form, round=round, sender=sender)
     try:
         decode_sum(payload, round=round, sender=sender)
     except ChecksumError:
@@ -72,7 +71,7 @@ def proves_itself(config: Config, messages: MessageFormat, payload: Payload, *, 
     return True
 
 
-def aggregate(config: Config, messages: MessageFormat, theta: Vector, payloads: Mapping[int, Payload], round: int) -> Vector:
+def aggregate(config: Config, form: MessageFormat, theta: Vector, payloads: Mapping[int, Payload], round: int) -> Vector:
     """θ after a round, by the method's weights a and b; θ itself when there are no payloads.
 
     payloads: messages of this format by node, for a·θ + b·Σ_m Q(Δθ_m), or weighted sums by node, for a·θ + b·Σ_m s_m.
@@ -84,7 +83,7 @@ def aggregate(config: Config, messages: MessageFormat, theta: Vector, payloads: 
     weights = config.method_traits.weights(len(payloads), config.clients)
     if config.method_traits.relays == "summed":
         return _add_sums(weights, theta, payloads, round)
-    return _add_messages(weights, messages, theta, payloads, round)
+    return _add_messages(weights, form, theta, payloads, round)
 
 
 def _add_sums(weights: Weights, theta: Vector, sums: Mapping[int, Payload], round: int) -> Vector:
@@ -104,7 +103,11 @@ def _add_messages(weights: Weights, form: MessageFormat, theta: Vector, messages
         return decode_message(messages[sender], form, round=round, sender=sender)
 
     updates = each(decode, messages, theta.size)
-    parts = [(*place, _grouped(updates, part, form)) for part, place in enumerate(places_of(form.part_sizes))]
+    addresses = np.array([update.levels.ctypes.data for update in updates], dtype=np.uint64)
+    parts = []
+    for part, place in enumerate(places_of(form.part_sizes)):
+        bounds = np.array([update.parts[part].bound for update in updates])
+        parts.append((*place, _grouped(addresses, bounds, form.num_levels)))
     itemsize, new = updates[0].levels.itemsize, np.empty_like(theta)
 
     def fill(first: int, last: int) -> None:
@@ -116,17 +119,8 @@ def _add_messages(weights: Weights, form: MessageFormat, theta: Vector, messages
     return new
 
 
-def _grouped(updates: Sequence[QuantisedUpdate], part: int, form: MessageFormat) -> tuple[NDArray[Any], ...]:
+def _grouped(addresses: NDArray[np.uint64], bounds: NDArray[np.float64], num_levels: int) -> tuple[NDArray[Any], ...]:
     """Where levels lie, those with one bound for a part in one group, and each group's end, step and offset, for `_average`."""
-
-    def bound(update: QuantisedUpdate) -> float:
-        return update.parts[part].bound
-
-    updates = sorted(updates, key=bound)
-    groups = [(Quantiser(levels=form.num_levels, bound=same), len(list(group))) for same, group in groupby(updates, bound)]
-    return (
-        np.array([update.levels.ctypes.data for update in updates], dtype=np.uint64),
-        np.cumsum([number for _, number in groups]),
-        np.array([quantiser.step for quantiser, _ in groups]),
-        np.array([number * quantiser.bound for quantiser, number in groups]),
-    )
+    distinct, numbers = np.unique(bounds, return_counts=True)
+    steps = np.array([Quantiser(levels=num_levels, bound=bound).step for bound in distinct.tolist()])
+    return addresses[np.argsort(bounds)], np.cumsum(numbers), steps, numbers * distinct

@@ -22,7 +22,6 @@ from dncfl.common.fault_injection import FaultInjector
 from dncfl.common.faults import seconds_of
 from dncfl.common.network_code import NetworkCode
 from dncfl.common.payload import Payload
-from dncfl.common.scheme import message_format
 from dncfl.common.tasks.model import Vector
 from dncfl.common.tasks.training import TrainingStopped
 from dncfl.common.trace import AttemptTrace
@@ -43,7 +42,7 @@ class RoundCloser:
         self._config = config
         self._code = code
         self._model = model
-        self._messages = message_format(config, model.tensor_sizes)
+        self._messages = model.message_format
         self._record = record
         self._faults = faults
         self._leaving = threading.Event()

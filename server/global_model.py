@@ -9,6 +9,7 @@ import torch
 
 from dncfl.common.config import Config
 from dncfl.common.errors import DataError
+from dncfl.common.message import MessageFormat
 from dncfl.common.payload import Payload
 from dncfl.common.scheme import message_format
 from dncfl.common.tasks.data import Samples, load_dataset
@@ -43,10 +44,9 @@ class Model(Protocol):
 
     theta: Vector
     rounds_done: int
-
-    @property
-    def tensor_sizes(self) -> tuple[int, ...]:
-        """How many values of θ each tensor has, d in all."""
+    tensor_sizes: tuple[int, ...]
+    """how many values of θ each tensor has, d in all"""
+    message_format: MessageFormat
 
     def take(self, step: Step, round: int) -> None:
         """Make the step of a round."""

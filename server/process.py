@@ -20,7 +20,7 @@ from dncfl.common.faults import seconds_of
 from dncfl.common.payload import BYTES_OF_ESCAPE, Buffer
 from dncfl.common.radio import Radio
 from dncfl.common.running import run_beside
-from dncfl.common.scheme import channel, message_format, network_code
+from dncfl.common.scheme import channel, network_code
 from dncfl.common.security import NO_KEYS, Security
 from dncfl.common.sockets import Socket, queue_for
 from dncfl.common.words import nodes_in_words
@@ -67,7 +67,7 @@ class ServerProcess:
         self._observer = observer
         self._security = security
         code = network_code(config)
-        self._messages = message_format(config, model.tensor_sizes)
+        self._messages = model.message_format
         self._faults = faults or FaultInjector([], None)
         self._closer = RoundCloser(config, code, model, record, self._faults)
         self._protocol = ServerProtocol(config, code, model.rounds_done)

@@ -35,17 +35,15 @@ class UntestedModel:
         self._config = config
         self.theta: Vector = np.zeros(num_parameters, dtype=np.float32)
         self.rounds_done = 0
+        self.tensor_sizes: tuple[int, ...] = (num_parameters,)
+        self.message_format = message_format(config, self.tensor_sizes)
 
     def take(self, step: Step, round: int) -> None:
         self.theta, self.rounds_done = step.theta, round
 
-    @property
-    def tensor_sizes(self) -> tuple[int, ...]:
-        return (self.theta.size,)
-
     def step(self, payloads: Mapping[int, Payload], round: int, before_batch: Callable[[], None] = lambda: None) -> Step:
         started = perf_counter()
-        theta = aggregate(self._config, message_format(self._config, self.tensor_sizes), self.theta, payloads, round)
+        theta = aggregate(self._config, self.message_format, self.theta, payloads, round)
         untested = Evaluation(accuracy=0.0, loss=0.0, recall=())
         return Step(theta=theta, test=untested, aggregate_seconds=perf_counter() - started, evaluate_seconds=0.0)
 

@@ -9,6 +9,7 @@ import click
 from dncfl.common.config import FADING, Config, load_config
 from dncfl.common.running import gone_at_signal
 from dncfl.common.storage import make_place, writing
+from dncfl.launch.first_time import tell_if_it_compiles
 from dncfl.launch.options import config_argument, setting_options
 
 LINKS = (*FADING, "pe")
@@ -31,6 +32,7 @@ def outage(config_file: Path | None, trials: int, out: Path | None, json_output:
     configs = _configs(config_file, {name: value for name, value in options.items() if value is not None})
     if out is not None:
         make_place(out, FILES)
+    tell_if_it_compiles()
     with gone_at_signal():
         from rich.console import Console
 

@@ -91,6 +91,8 @@ def test_the_same_symbols_in_other_parts_are_another_message() -> None:
 def test_what_no_quantiser_makes_is_refused_though_its_checksum_is_right() -> None:
     with pytest.raises(ChecksumError, match="level 255: must be below 255"):
         decode_message(_message([255]), format_of(1), round=1, sender=2)
+    with pytest.raises(ChecksumError, match="side information"):
+        decode_message(Payload.of(np.full(SIDE_SYMBOLS, 256, dtype=np.uint16), 257), format_of(0), round=1, sender=2)
 
 
 @pytest.mark.parametrize("bound", [float("nan"), float("inf"), -1.0, 0.0, 1e39])
